@@ -1,0 +1,65 @@
+# Works with GNU make 3.81 or newer and Python 3.10 or newer; uv is used when it is there.
+PYTHON ?= python3
+PYTHONS ?= 3.10 3.11 3.12 3.13
+VENV := .venv
+export PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all check format bench torture mutants docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
+	@echo 'ARGS="..." is passed on by run, test, test-all, bench and torture: make test ARGS="-k bucket"'
+
+run: $(VENV)/bin/ratekeeper ## show the algorithms side by side on simulated traffic
+	$(VENV)/bin/ratekeeper simulate $(ARGS)
+
+test: $(VENV)/.dev ## run the tests and report branch coverage (at least 95 %)
+	$(VENV)/bin/coverage run -m pytest $(ARGS)
+	$(VENV)/bin/coverage report
+
+test-all: ## run the tests on each Python from 3.10 to 3.13 that works here
+	ARGS='$(ARGS)' tools/test_all.sh $(PYTHONS)
+
+check: $(VENV)/.dev ## check format, lint and types
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+format: $(VENV)/.dev ## format the code and fix what the linter can
+	$(VENV)/bin/ruff check --fix-only .
+	$(VENV)/bin/ruff format .
+
+bench: .venvs/bench/.bench ## measure against the peers
+	.venvs/bench/bin/python -m bench $(ARGS)
+
+torture: $(VENV)/.dev ## run the drills that are too long for the tests
+	$(VENV)/bin/python -m tests.torture $(ARGS)
+
+mutants: .venvs/mutants/.mutants ## mutate the algorithms and list what no test noticed
+	.venvs/mutants/bin/mutmut run
+	.venvs/mutants/bin/mutmut results
+
+docs: $(VENV)/.dev ## check the links and the examples of the documents
+	$(VENV)/bin/python tools/check_docs.py
+
+clean: ## remove everything that make has made
+	rm -rf .venv .venvs mutants dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Each environment is installed again when pyproject.toml changes.
+$(VENV)/bin/ratekeeper: pyproject.toml
+	tools/venv.sh $(VENV) .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml
+	tools/venv.sh $(VENV) '.[dev]'
+	@touch $@ $(VENV)/bin/ratekeeper
+
+.venvs/bench/.bench: pyproject.toml
+	tools/venv.sh .venvs/bench '.[bench]'
+	@touch $@
+
+.venvs/mutants/.mutants: pyproject.toml
+	tools/venv.sh .venvs/mutants '.[mutants]'
+	@touch $@

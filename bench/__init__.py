@@ -1,0 +1,7 @@
+"""Every figure that this project states about its speed comes from here.
+
+Run `python -m bench` from the repository's root. Read `timing` first (how a figure is taken), then
+`contestants` and `peers` (who is measured, and in which configuration), then the suites: `decision`, `keys`,
+`memory`, `threads`, `log`, `waiting`, `fresh`. A suite is a module with `NAME`, `TITLE`, `ABOUT`, `run`,
+`tables` and `targets`, listed in `__main__`.
+"""

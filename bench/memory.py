@@ -1,0 +1,75 @@
+"""What a key costs in memory, counted by tracemalloc in a process of its own for each contestant.
+
+That process is this module: `python -m bench.memory NAME ALGORITHM KEYS HITS` prints the bytes.
+"""
+
+import gc
+import os
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from bench.contestants import OUR_CONTESTANTS, PEER_CONTESTANTS, ROOM, SHAPING, Contestant, pick
+from bench.tables import by_contestant, section, table
+from bench.timing import Measurement, Target, settle
+
+NAME = "memory"
+TITLE = "Memory"
+ABOUT = (
+    "Bytes that a key costs once it was hit, with 100,000 keys in the store, the key itself included where "
+    "the store keeps it; and bytes that one more unit costs in a sliding log, with 100,000 units on one key. "
+    "Counted by tracemalloc."
+)
+
+COUNT = 100_000
+PER_KEY, PER_UNIT = "bytes per key", "bytes per unit of a log"
+LOG = "sliding window log"
+
+
+def run(_rounds: int) -> list[Measurement]:
+    """One count each: it does not depend on the moment, nor on what runs beside it."""
+    everyone = [one for one in (*OUR_CONTESTANTS, *PEER_CONTESTANTS) if one.algorithm != SHAPING]
+    probes = [(PER_KEY, one, COUNT) for one in everyone]
+    probes += [(PER_UNIT, one, 1) for one in everyone if one.algorithm == LOG]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(_probe, *zip(*probes, strict=True)))
+
+
+def _probe(what: str, contestant: Contestant, keys: int) -> Measurement:
+    print(f"{NAME}: {what}: {contestant.name}, {contestant.algorithm}", file=sys.stderr)
+    arguments = [contestant.name, contestant.algorithm, str(keys), str(COUNT)]
+    answer = subprocess.run(
+        [sys.executable, "-m", "bench.memory", *arguments], check=True, stdout=subprocess.PIPE, text=True
+    )
+    return Measurement(what, contestant.algorithm, contestant.name, "bytes", (int(answer.stdout) / COUNT,))
+
+
+def bytes_left(contestant: Contestant, keys: int, hits: int) -> int:
+    """Bytes that a limiter takes after this many hits, spread evenly over this many keys."""
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    hit = contestant.make(2 * hits, ROOM)
+    for number in range(hits):
+        hit(f"user:{number % keys}")
+    settle()
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    return after - before
+
+
+def tables(figures: Sequence[Measurement]) -> list[str]:
+    return [section(what, table(*by_contestant(figures, what))) for what in (PER_KEY, PER_UNIT)]
+
+
+def targets(_figures: Sequence[Measurement]) -> list[Target]:
+    return []
+
+
+if __name__ == "__main__":
+    name, algorithm, keys, hits = sys.argv[1:]
+    try:
+        print(bytes_left(pick(name, algorithm), int(keys), int(hits)))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

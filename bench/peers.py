@@ -1,0 +1,149 @@
+"""The peers, each in its fastest documented in-memory configuration.
+
+Rules, items and stores are made beforehand; a decision is one call with a key that does not wait, without
+hooks. Where a peer leaves a choice, the quicker one was taken.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from time import monotonic_ns
+
+import limits
+import pyrate_limiter
+import throttled
+from limits.storage import MemoryStorage
+from limits.strategies import (
+    FixedWindowRateLimiter,
+    MovingWindowRateLimiter,
+    RateLimiter,
+    SlidingWindowCounterRateLimiter,
+)
+
+from bench.timing import Hit
+
+# The window of every rule: long, so that nothing expires during a run.
+DAY = 86_400
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library as it is measured: its makers by algorithm, and what one of its answers tells."""
+
+    name: str
+    package: str
+    configuration: str
+    answers: str
+    algorithms: Mapping[str, Callable[[int, int], Hit]]
+    admitted: Callable[[object], bool] = bool
+
+
+# limits builds its item once. A partial costs less than a function around the call. Its store is not bounded.
+
+
+def _limits(strategy: type[RateLimiter]) -> Callable[[int, int], Hit]:
+    def make(limit: int, _room: int) -> Hit:
+        return partial(strategy(MemoryStorage()).hit, limits.RateLimitItemPerDay(limit))
+
+    return make
+
+
+# throttled-py gets a Quota instead of a text and a store with room for every key (by default it evicts beyond
+# 1,024); the state in its result, which is built when it is asked for, is left alone.
+
+
+def _throttled(kind: throttled.RateLimiterType) -> Callable[[int, int], Hit]:
+    def make(limit: int, room: int) -> Hit:
+        quota = throttled.per_duration(timedelta(seconds=DAY), limit)
+        store = throttled.MemoryStore(options={"MAX_SIZE": room})
+        return throttled.Throttled(using=kind.value, quota=quota, store=store, timeout=-1).limit
+
+    return make
+
+
+# pyrate-limiter takes the bucket of a key from a factory, as its manual shows. This one has no
+# clock object and leaves out the background leaking, as nothing expires; both make it quicker.
+
+
+class _BucketPerKey(pyrate_limiter.BucketFactory):
+    def __init__(self, make_bucket: Callable[[], pyrate_limiter.AbstractBucket]) -> None:
+        self.make_bucket = make_bucket
+        self.buckets: dict[str, pyrate_limiter.AbstractBucket] = {}
+
+    def wrap_item(self, name: str, weight: int = 1) -> pyrate_limiter.RateItem:
+        return pyrate_limiter.RateItem(name, monotonic_ns() // 1_000_000, weight)
+
+    def get(self, item: pyrate_limiter.RateItem) -> pyrate_limiter.AbstractBucket:
+        try:
+            return self.buckets[item.name]
+        except KeyError:
+            bucket = self.buckets[item.name] = self.make_bucket()
+            return bucket
+
+
+def _pyrate(bucket: type, algorithm: type, *, blocking: bool = False) -> Callable[[int, int], Hit]:
+    def make(limit: int, _room: int) -> Hit:
+        rates = [pyrate_limiter.Rate(limit, DAY * 1000)]
+        factory = _BucketPerKey(partial(bucket, rates, algorithm=algorithm()))
+        return partial(pyrate_limiter.Limiter(factory).try_acquire, blocking=blocking)
+
+    return make
+
+
+# For several threads: without blocking it denies whenever another thread holds its lock.
+pyrate_log_blocking = _pyrate(pyrate_limiter.InMemoryBucket, pyrate_limiter.SlidingWindowLog, blocking=True)
+
+
+PEERS = (
+    Peer(
+        "limits",
+        "limits",
+        "`strategy.hit(item, key)` on a `MemoryStorage`, the item built once; its moving window is the log. "
+        "With many keys the figures include its timer thread, which goes through all of them again and again",
+        "yes or no",
+        {
+            "fixed window": _limits(FixedWindowRateLimiter),
+            "sliding window log": _limits(MovingWindowRateLimiter),
+            "sliding window counter": _limits(SlidingWindowCounterRateLimiter),
+        },
+    ),
+    Peer(
+        "throttled-py",
+        "throttled-py",
+        "`Throttled(...).limit(key)`, not waiting, no hooks, on a `MemoryStore` with room for all keys",
+        "limited; limit, remaining, reset_after, retry_after when asked for (not asked for here)",
+        {
+            "fixed window": _throttled(throttled.RateLimiterType.FIXED_WINDOW),
+            "sliding window counter": _throttled(throttled.RateLimiterType.SLIDING_WINDOW),
+            "token bucket": _throttled(throttled.RateLimiterType.TOKEN_BUCKET),
+            "leaky bucket": _throttled(throttled.RateLimiterType.LEAKING_BUCKET),
+        },
+        admitted=lambda result: not result.limited,
+    ),
+    Peer(
+        "throttled-py (GCRA)",
+        "throttled-py",
+        "the same with its GCRA, which admits what a token bucket and a policing leaky bucket admit",
+        "as above",
+        {
+            "token bucket": _throttled(throttled.RateLimiterType.GCRA),
+            "leaky bucket": _throttled(throttled.RateLimiterType.GCRA),
+        },
+        admitted=lambda result: not result.limited,
+    ),
+    Peer(
+        "pyrate-limiter",
+        "pyrate-limiter",
+        "`Limiter(factory).try_acquire(key, blocking=False)`, a bucket for each key from a plain factory, "
+        "without background leaking; `InMemoryBucket` for the windows (both are logs), `StateBucket` for the "
+        "buckets (both are GCRA)",
+        "yes or no",
+        {
+            "fixed window": _pyrate(pyrate_limiter.InMemoryBucket, pyrate_limiter.FixedWindow),
+            "sliding window log": _pyrate(pyrate_limiter.InMemoryBucket, pyrate_limiter.SlidingWindowLog),
+            "token bucket": _pyrate(pyrate_limiter.StateBucket, pyrate_limiter.TokenBucket),
+            "leaky bucket": _pyrate(pyrate_limiter.StateBucket, pyrate_limiter.GCRA),
+        },
+    ),
+)

@@ -1,0 +1,69 @@
+"""Figures as Markdown, the same way for every suite."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from bench.timing import Measurement
+
+NOTHING = "-"
+
+
+def find(figures: Iterable[Measurement], case: str, algorithm: str, contestant: str) -> Measurement | None:
+    """The figure with these labels, or None when it was not measured."""
+    for figure in figures:
+        if (figure.case, figure.algorithm, figure.contestant) == (case, algorithm, contestant):
+            return figure
+    return None
+
+
+def ratio(above: Measurement | None, below: Measurement | None) -> float:
+    """How many times the second figure goes into the first; not a number when one is missing."""
+    return above.median / below.median if above and below else math.nan
+
+
+def number(value: float) -> str:
+    """Three digits that count, without an exponent."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def times(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{number(value)} x"
+
+
+def spread(figure: Measurement | None) -> str:
+    """The median with the least and the greatest sample beside it."""
+    if figure is None:
+        return NOTHING
+    if len(figure.samples) == 1:
+        return number(figure.median)
+    return f"{number(figure.median)} ({number(min(figure.samples))} to {number(max(figure.samples))})"
+
+
+def labels(figures: Iterable[Measurement], name: str) -> list[str]:
+    """The distinct values of one label, in the order in which they were measured."""
+    return list(dict.fromkeys(getattr(figure, name) for figure in figures))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """A Markdown table whose first `left` columns are text and whose others are figures."""
+    rule = ["---" if column < left else "--:" for column in range(len(header))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
+
+
+def section(title: str, body: str) -> str:
+    """A part of a suite's page under its own heading."""
+    return f"### {title[0].upper()}{title[1:]}\n\n{body}"
+
+
+def by_contestant(figures: Sequence[Measurement], case: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of one case: a row for each contestant, a column for each algorithm."""
+    chosen = [figure for figure in figures if figure.case == case]
+    algorithms = labels(chosen, "algorithm")
+    rows = [
+        [contestant, *(spread(find(chosen, case, algorithm, contestant)) for algorithm in algorithms)]
+        for contestant in labels(figures, "contestant")
+        if contestant in labels(chosen, "contestant")
+    ]
+    return ["", *algorithms], rows

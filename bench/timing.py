@@ -1,0 +1,85 @@
+"""How a figure is taken: contestants take turns, round after round, and the median of the rounds counts."""
+
+import random
+import statistics
+import sys
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import process_time_ns
+from typing import TypeVar
+
+Hit = Callable[[str], object]
+Label = TypeVar("Label", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One figure: what was measured, on whom, and the sample of each round in `unit`."""
+
+    case: str
+    algorithm: str
+    contestant: str
+    unit: str
+    samples: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the project promises about a figure, and what was measured."""
+
+    promise: str
+    measured: str
+    met: bool
+
+
+def interleave(
+    what: str,
+    tasks: Mapping[Label, Callable[[], float]],
+    rounds: int,
+) -> dict[Label, tuple[float, ...]]:
+    """Run every task once a round, in another order each time: what slows the machine hits all alike."""
+    order = list(tasks)
+    shuffle = random.Random(what).shuffle
+    samples: dict[Label, list[float]] = {label: [] for label in tasks}
+    for number in range(1, rounds + 1):
+        print(f"{what}: round {number} of {rounds}", file=sys.stderr)
+        shuffle(order)
+        for label in order:
+            samples[label].append(tasks[label]())
+            settle()
+    return {label: tuple(values) for label, values in samples.items()}
+
+
+def settle() -> None:
+    """Wait for the clean-up that a limiter left to a timer thread, or the next one would pay for it."""
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
+
+
+def per_decision(hit: Hit, keys: Sequence[str]) -> float:
+    """Microseconds that one decision takes on average over these keys.
+
+    On the processor, by all threads of this process: by the clock on the wall a busy machine would slow long
+    samples more often than short ones, and so the slow contestants more than the quick.
+    """
+    started = process_time_ns()
+    for key in keys:
+        hit(key)
+    return (process_time_ns() - started) / len(keys) / 1000
+
+
+def names(numbers: Iterable[int]) -> list[str]:
+    """Keys as a request brings them: new strings, whose hash nobody has computed yet."""
+    return [f"user:{number}" for number in numbers]
+
+
+def random_names(population: int, count: int, seed: int = 1) -> Callable[[], list[str]]:
+    """The same random choice of keys, as new strings at every call."""
+    numbers = random.Random(seed).choices(range(population), k=count)
+    return lambda: names(numbers)

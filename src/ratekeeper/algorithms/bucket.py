@@ -1,0 +1,119 @@
+"""The arithmetic of both buckets: a level that rises with every unit and drains at a constant rate.
+
+A token bucket and a leaky bucket are this one bucket seen from two sides: the tokens that are left are the capacity
+less the level. The rate is `units` every `period_us`, reduced; the level is counted in `period_us`-ths of a unit, so
+that one microsecond drains exactly `units` of them, and nothing is ever rounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ratekeeper import rates
+from ratekeeper.algorithms.rule import EMPTY, Step
+
+State = tuple[int, int, int]  # level in period_us-ths of a unit, when that was, the period_us that it was counted in
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What the token bucket and the leaky bucket share."""
+
+    capacity: int
+    units: int = field(init=False, repr=False, compare=False)
+    period_us: int = field(init=False, repr=False, compare=False)
+    full: int = field(init=False, repr=False, compare=False)
+    shapes: bool = field(init=False, repr=False, compare=False)
+
+    def _set_up(self, rate: rates.Rate, argument: str, *, shapes: bool = False) -> None:
+        set_field = object.__setattr__
+        set_field(self, "capacity", rates.limit(self.capacity, "capacity"))
+        per_second = rates.rate(rate, argument)
+        units, period_us = rates.per_microsecond(per_second, self.capacity, argument)
+        set_field(self, argument, per_second)
+        set_field(self, "units", units)
+        set_field(self, "period_us", period_us)
+        set_field(self, "full", self.capacity * period_us)
+        set_field(self, "shapes", shapes)
+
+    @property
+    def limit(self) -> int:
+        return self.capacity
+
+    @property
+    def span_us(self) -> int:
+        return -(-self.full // self.units)
+
+    def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
+        units = self.units
+        period_us = self.period_us
+        level = lead = 0  # the lead is how far the moment of the decision is ahead of the clock, if that stepped back
+        if state:
+            level, at, counted_in = state
+            if at <= now and counted_in == period_us:  # nearly always; `_settle` has the rest
+                level -= (now - at) * units
+                if level < 0:  # noqa: PLR1730 - max() costs as much as the rest of the line
+                    level = 0
+            else:
+                level, at = self._settle(state, now)
+                lead = at - now
+        after = level + cost * period_us
+        full = self.full
+        if after > full:
+            retry_after = None if cost > self.capacity else lead - (full - after) // units
+            return state, False, max(0, (full - level) // period_us), retry_after, self._drained(level, lead), 0
+        delay = self._drained(level, lead) if self.shapes else 0
+        if consume:
+            state = (after, now + lead, period_us)
+            return state, True, (full - after) // period_us, 0, lead - -after // units, delay
+        return state, True, (full - level) // period_us, 0, self._drained(level, lead), delay
+
+    def charge(self, state: State | None, now: int, cost: int) -> State:
+        level, at = self._settle(state, now)
+        return min(level + cost * self.period_us, self._ceiling), at, self.period_us
+
+    def refund(self, state: State | None, now: int, cost: int) -> State | tuple[()]:
+        return self._lower(state, now, cost * self.period_us)
+
+    def give_back(
+        self, state: State | None, now: int, cost: int, charged_at: int, ends_at: int
+    ) -> State | tuple[()] | None:
+        """Refund what was charged at `charged_at`, less what has drained since; in a queue, only the last in line."""
+        at = self._settle(state, now)[1]
+        if charged_at > at or (self.shapes and (not state or self.expires_at(state) != ends_at)):
+            return state
+        return self._lower(state, now, max(0, cost * self.period_us - (at - charged_at) * self.units))
+
+    def expires_at(self, state: State) -> int:
+        level, at = self._settle(state, state[1])
+        return at - -level // self.units
+
+    def share(self, state: State, now: int) -> float:
+        return self._settle(state, now)[0] / self.full
+
+    @property
+    def _ceiling(self) -> int:
+        """The level beyond which usage piles up no further."""
+        return min(2 * rates.MAX_DRAIN_US * self.units, rates.MAX_USAGE * self.period_us)
+
+    def _settle(self, state: State | None, now: int) -> tuple[int, int]:
+        """Return the level that a decision at `now` starts from, and the moment that it is taken at."""
+        if not state:
+            return 0, now
+        level, at, period_us = state
+        if period_us != self.period_us:  # another rate under the same name wrote it; a part of a unit counts for more
+            level = -(-level * self.period_us // period_us)
+        level = min(level, self._ceiling)
+        if at <= now:
+            return max(0, level - (now - at) * self.units), now
+        if (at - now) * self.units > self.full:
+            return 0, now
+        return level, at  # the clock stepped back: decide when the state was written
+
+    def _drained(self, level: int, lead: int) -> int:
+        """Return how long until this level has drained, counted from the clock's reading."""
+        return lead - -level // self.units if level else 0
+
+    def _lower(self, state: State | None, now: int, amount: int) -> State | tuple[()]:
+        level, at = self._settle(state, now)
+        return (level - amount, at, self.period_us) if level > amount else EMPTY

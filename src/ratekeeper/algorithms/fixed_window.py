@@ -1,0 +1,96 @@
+"""Fixed window: count what comes in each window of the clock; a fresh count when the next window begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ratekeeper import rates
+from ratekeeper.algorithms.rule import EMPTY, Step
+
+State = tuple[int, int]  # start of the window in microseconds (a multiple of the window), count
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWindow:
+    """At most `limit` units in each window of the clock. Cheap; two windows' worth can meet at a boundary."""
+
+    algorithm: ClassVar[str] = "fixed-window"
+    shapes: ClassVar[bool] = False
+
+    limit: int
+    window: rates.Window
+    window_us: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", rates.limit(self.limit))
+        object.__setattr__(self, "window_us", rates.window_us(self.window))
+        object.__setattr__(self, "window", rates.seconds(self.window_us))
+
+    @property
+    def text(self) -> str:
+        return f"{self.algorithm} {self.limit}/{rates.duration_text(self.window_us)}"
+
+    @property
+    def span_us(self) -> int:
+        """How long usage can matter."""
+        return self.window_us
+
+    def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
+        limit = self.limit
+        window = self.window_us
+        elapsed = now % window
+        start = now - elapsed
+        count = 0
+        if state:
+            stored, count = state
+            if stored != start:
+                start, count = self._settle(state, now)
+                elapsed = now - start
+        total = count + cost
+        if total > limit:
+            retry_after = window - elapsed if cost <= limit else None
+            return state, False, max(0, limit - count), retry_after, window - elapsed if count else 0, 0
+        if consume:
+            return (start, total), True, limit - total, 0, window - elapsed, 0
+        return state, True, limit - count, 0, window - elapsed if count else 0, 0
+
+    def charge(self, state: State | None, now: int, cost: int) -> State:
+        start, count = self._settle(state, now)
+        return start, min(count + cost, rates.MAX_USAGE)
+
+    def refund(self, state: State | None, now: int, cost: int) -> State | tuple[()]:
+        start, count = self._settle(state, now)
+        return (start, count - cost) if count > cost else EMPTY
+
+    def give_back(
+        self, state: State | None, now: int, cost: int, charged_at: int, ends_at: int
+    ) -> State | tuple[()] | None:
+        """Refund what was charged at `charged_at`, if its window still counts."""
+        start, _ = self._settle(state, now)
+        return self.refund(state, now, cost) if charged_at - charged_at % self.window_us == start else state
+
+    def expires_at(self, state: State) -> int:
+        return state[0] - state[0] % self.window_us + self.window_us
+
+    def share(self, state: State, now: int) -> float:
+        return self._settle(state, now)[1] / self.limit
+
+    def words(self, state: State | None, now: int) -> Mapping[str, object]:
+        start, count = self._settle(state, now)
+        return {
+            "window_start": rates.seconds(start),
+            "window_end": rates.seconds(start + self.window_us),
+            "count": count,
+        }
+
+    def _settle(self, state: State | None, now: int) -> State:
+        """Return the window that a decision at `now` is taken in, and its count."""
+        window = self.window_us
+        start = now - now % window
+        if state:
+            stored = state[0] - state[0] % window
+            if start <= stored <= start + window:  # the next window: the clock stepped back, decide at its start
+                return stored, state[1]
+        return start, 0

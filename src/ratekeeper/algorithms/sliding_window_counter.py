@@ -1,0 +1,124 @@
+"""Sliding window counter: this window's count, plus the last window's weighted by how much of it is still in view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ratekeeper import rates
+from ratekeeper.algorithms.rule import EMPTY, Step
+
+State = tuple[int, int, int]  # start of the window in microseconds, count, count of the window before
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindowCounter:
+    """At most `limit` units in a sliding window, estimated from two counts. Cheap and close; the default of `parse`."""
+
+    algorithm: ClassVar[str] = "sliding-window-counter"
+    shapes: ClassVar[bool] = False
+
+    limit: int
+    window: rates.Window
+    window_us: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", rates.limit(self.limit))
+        object.__setattr__(self, "window_us", rates.window_us(self.window))
+        object.__setattr__(self, "window", rates.seconds(self.window_us))
+
+    @property
+    def text(self) -> str:
+        return f"{self.algorithm} {self.limit}/{rates.duration_text(self.window_us)}"
+
+    @property
+    def span_us(self) -> int:
+        return 2 * self.window_us
+
+    def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
+        limit = self.limit
+        window = self.window_us
+        elapsed = now % window
+        start = now - elapsed
+        count = before = 0
+        if state:
+            stored, count, before = state
+            if stored != start:
+                start, count, before = self._settle(state, now)
+                elapsed = now - start
+        used = count
+        if before:
+            used += before * (window - elapsed if elapsed > 0 else window) // window
+        if used + cost > limit:
+            retry_after = None if cost > limit else self._retry_after(start, count, before, now, cost)
+            return state, False, max(0, limit - used), retry_after, self._reset_after(count, before, elapsed), 0
+        if consume:
+            state = (start, count + cost, before)
+            return state, True, limit - used - cost, 0, 2 * window - elapsed, 0
+        return state, True, limit - used, 0, self._reset_after(count, before, elapsed), 0
+
+    def charge(self, state: State | None, now: int, cost: int) -> State:
+        start, count, before = self._settle(state, now)
+        return start, min(count + cost, rates.MAX_USAGE), before
+
+    def refund(self, state: State | None, now: int, cost: int) -> State | tuple[()]:
+        start, count, before = self._settle(state, now)
+        count = max(0, count - cost)
+        return (start, count, before) if count or before else EMPTY
+
+    def give_back(
+        self, state: State | None, now: int, cost: int, charged_at: int, ends_at: int
+    ) -> State | tuple[()] | None:
+        """Refund what was charged at `charged_at`, if its window is still the current one."""
+        start = self._settle(state, now)[0]
+        return self.refund(state, now, cost) if charged_at - charged_at % self.window_us == start else state
+
+    def expires_at(self, state: State) -> int:
+        start, count, _ = state
+        return start - start % self.window_us + (2 if count else 1) * self.window_us
+
+    def share(self, state: State, now: int) -> float:
+        start, count, before = self._settle(state, now)
+        return (count + before * min(1.0, 1 - (now - start) / self.window_us)) / self.limit
+
+    def words(self, state: State | None, now: int) -> Mapping[str, object]:
+        start, count, before = self._settle(state, now)
+        weight = self.window_us - max(0, now - start)
+        return {
+            "window_start": rates.seconds(start),
+            "window_end": rates.seconds(start + self.window_us),
+            "count": count,
+            "before": before,
+            "weight": weight / self.window_us,
+            "estimate": count + before * weight / self.window_us,
+        }
+
+    def _settle(self, state: State | None, now: int) -> State:
+        """Return the window that a decision at `now` is taken in, its count and the count of the one before."""
+        window = self.window_us
+        start = now - now % window
+        if state:
+            stored, count, before = state
+            if stored >= start:
+                if stored < start + window:
+                    return start, count, before
+                if stored < start + 2 * window:  # the clock stepped back: decide at the start of the stored window
+                    return stored - stored % window, count, before
+            elif stored >= start - window:
+                return start, 0, count
+        return start, 0, 0
+
+    def _retry_after(self, start: int, count: int, before: int, now: int, cost: int) -> int:
+        """Find the first moment at which floor(count + before * weight / window) + cost <= limit."""
+        window = self.window_us
+        room = self.limit - cost - count
+        if room >= 0:  # the window before fades enough in this window; the largest weight that leaves room:
+            return start + window - ((room + 1) * window - 1) // before - now
+        room = self.limit - cost  # or, as the window before, in the next one
+        return start + 2 * window - ((room + 1) * window - 1) // count - now
+
+    def _reset_after(self, count: int, before: int, elapsed: int) -> int:
+        if count:
+            return 2 * self.window_us - elapsed
+        return self.window_us - elapsed if before else 0

@@ -1,0 +1,187 @@
+"""Sliding window log: remember when each unit was admitted; a unit counts until it is one window old."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ratekeeper import rates
+from ratekeeper.algorithms.rule import EMPTY, Step
+
+# One flat array of integers a key: where the live entries begin, the running total before them, and then two integers
+# an entry: the time, and the running total of all units up to and including it. Both columns only rise, so what has
+# expired, and which unit must expire to make room, are found by search; 16 bytes an entry, whatever the limit.
+Log = Any  # array("q"), or nothing for an untouched key
+_HEAD, _BASE = 0, 1
+_FIRST = 2
+_TIME, _TOTAL = 0, 1
+_FAR = 1 << 61
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindowLog:
+    """Never more than `limit` units in any window, exactly. Costs memory in proportion to the limit."""
+
+    algorithm: ClassVar[str] = "sliding-window-log"
+    shapes: ClassVar[bool] = False
+
+    limit: int
+    window: rates.Window
+    window_us: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", rates.limit(self.limit))
+        object.__setattr__(self, "window_us", rates.window_us(self.window))
+        object.__setattr__(self, "window", rates.seconds(self.window_us))
+
+    @property
+    def text(self) -> str:
+        return f"{self.algorithm} {self.limit}/{rates.duration_text(self.window_us)}"
+
+    @property
+    def span_us(self) -> int:
+        return self.window_us
+
+    def decide(self, log: Log, now: int, cost: int, consume: bool) -> Step:
+        limit = self.limit
+        window = self.window_us
+        if consume and log and log[-2] < now < log[log[_HEAD]] + window:  # most often: nothing expired, time went on
+            total = log[-1] + cost
+            left = limit - total + log[_BASE]
+            if left >= 0:
+                log.append(now)
+                log.append(total)
+                return log, True, left, 0, window, 0
+        at, head, base, used = self._settle(log, now)
+        left = limit - used - cost
+        if left < 0:
+            reset_after = log[-2] + window - now if used else 0
+            if cost > limit:
+                return log, False, max(0, limit - used), None, reset_after, 0
+            leaves = _seek(log, head, _TOTAL, base - left - 1)  # the entry whose leaving makes enough room
+            return log, False, max(0, limit - used), log[leaves] + window - now, reset_after, 0
+        if consume:
+            return _append(log, head, base, used, at, cost), True, left, 0, at + window - now, 0
+        return log, True, limit - used, 0, log[-2] + window - now if used else 0, 0
+
+    def charge(self, log: Log, now: int, cost: int) -> Log:
+        at, head, base, used = self._settle(log, now)
+        room = rates.MAX_USAGE - used
+        return _append(log, head, base, used, at, min(cost, room)) if room else log
+
+    def refund(self, log: Log, now: int, cost: int) -> Log:
+        _, head, base, used = self._settle(log, now)
+        if cost >= used:
+            return EMPTY
+        _forget_expired(log, head, base)
+        left = log[-1] - cost
+        while log[-3] >= left:
+            del log[-2:]
+        log[-1] = left
+        return log
+
+    def give_back(self, log: Log, now: int, cost: int, charged_at: int, ends_at: int) -> Log:
+        """Take out units of the time `charged_at`, as far as they are still in the window."""
+        _, head, base, used = self._settle(log, now)
+        if not used:
+            return log
+        head = _forget_expired(log, head, base)
+        entry = _seek(log, head, _TIME, charged_at - 1)
+        if entry == len(log) or log[entry] != charged_at:
+            return log
+        taken = min(cost, log[entry + _TOTAL] - log[entry - 1])  # the total before: the last entry's, or the base
+        if taken == used:
+            return EMPTY
+        for total in range(entry + _TOTAL, len(log), 2):
+            log[total] -= taken
+        if log[entry + _TOTAL] == log[entry - 1]:
+            del log[entry : entry + 2]
+        return log
+
+    def expires_at(self, log: array[int]) -> int:
+        return log[-2] + self.window_us
+
+    def share(self, log: Log, now: int) -> float:
+        return self._settle(log, now)[3] / self.limit
+
+    def words(self, log: Log, now: int) -> Mapping[str, object]:
+        _, head, base, used = self._settle(log, now)
+        entries = []
+        if used:
+            for entry in range(head, len(log), 2):
+                entries.append((rates.seconds(log[entry]), log[entry + _TOTAL] - base))
+                base = log[entry + _TOTAL]
+        return {"count": used, "entries": entries, "window": rates.seconds(self.window_us)}
+
+    def _settle(self, log: Log, now: int) -> tuple[int, int, int, int]:
+        """Return when a decision at `now` is taken, where the live entries begin, the total before them, and theirs."""
+        if not log:
+            return now, _FIRST, 0, 0
+        at = now
+        newest = log[-2]
+        if newest > now:
+            if newest > now + self.window_us:
+                return now, len(log), log[-1], 0
+            at = newest  # the clock stepped back: decide when the newest unit was admitted
+        head = log[_HEAD]
+        base = log[_BASE]
+        expired = at - self.window_us
+        if log[head] <= expired:
+            head = _seek(log, head, _TIME, expired)
+            base = log[head - 1]
+        return at, head, base, log[-1] - base
+
+
+def _seek(log: Log, entry: int, column: int, bound: int) -> int:
+    """Return the first entry from `entry` on whose column is above `bound`, or the length of the log.
+
+    Strides that double and then halve again: what is sought is nearly always close to the head.
+    """
+    length = len(log)
+    if entry == length or log[entry + column] > bound:
+        return entry
+    stride = 2
+    while entry + stride < length and log[entry + stride + column] <= bound:
+        entry += stride
+        stride *= 2
+    beyond = min(entry + stride, length)
+    while beyond - entry > 2:
+        middle = (entry + beyond) // 4 * 2
+        if log[middle + column] <= bound:
+            entry = middle
+        else:
+            beyond = middle
+    return beyond
+
+
+def _append(log: Log, head: int, base: int, used: int, at: int, cost: int) -> Log:  # noqa: PLR0917 - as _settle gave
+    if not used:
+        return array("q", (_FIRST, 0, at, cost))
+    _forget_expired(log, head, base)
+    total = log[-1] + cost
+    if log[-2] == at:
+        log[-1] = total
+    else:
+        log.append(at)
+        log.append(total)
+    return log
+
+
+def _forget_expired(log: Log, head: int, base: int) -> int:
+    """Let the live entries begin at `head`; return where that is once room has been given back."""
+    if head == log[_HEAD]:
+        return head
+    if head > _FIRST + len(log) // 2:
+        del log[_FIRST:head]
+        head = _FIRST
+    if base > _FAR:  # count from zero again, long before a total outgrows its 64 bits
+        for entry in range(head, len(log), 2):
+            log[entry + _TOTAL] -= base
+        base = 0
+        if head > _FIRST:
+            log[head - 1] = 0
+    log[_HEAD] = head
+    log[_BASE] = base
+    return head

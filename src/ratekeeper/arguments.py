@@ -1,0 +1,49 @@
+"""What a caller may pass: checked before anything is consumed, with errors that name the argument and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ratekeeper.errors import InvalidRule
+from ratekeeper.rates import show
+
+_ON_ERROR = ("local", "open", "closed", "raise")
+
+
+def by_name(argument: str, given: Any, names: Sequence[str], check: Callable[[Any], Any]) -> dict[str, Any]:
+    """Check a value for all rules, or a mapping with one for each."""
+    if not isinstance(given, Mapping):
+        value = check(given)
+        if argument == "cost" and value == 0:
+            raise InvalidRule("cost must be an int of at least 1, not 0")
+        return dict.fromkeys(names, value)
+    for name in given:
+        if name not in names:
+            known = ", ".join(map(repr, names))
+            raise InvalidRule(f"{argument} {show(given)} names an unknown rule {show(name)}; the rules are {known}")
+    return {name: check(value) for name, value in given.items()}
+
+
+def check_cost(cost: Any) -> int:
+    """Return a cost if it can be one; 0 is for mappings, where it leaves a rule out."""
+    if isinstance(cost, bool) or not isinstance(cost, int):
+        raise TypeError(f"cost must be an int of at least 1, not {show(cost)}")
+    if cost < 0:
+        raise InvalidRule(f"cost must be an int of at least 1, not {show(cost)}")
+    return int(cost)
+
+
+def check_options(clock: Any, prefix: Any, on_error: Any, deadline: Any, on_decision: Any) -> None:
+    """Check what a limiter's constructor was given besides its rules and store."""
+    for argument, hook in (("clock", clock), ("on_decision", on_decision)):
+        if hook is not None and not callable(hook):
+            raise TypeError(f"{argument} must be a callable or None, not {show(hook)}")
+    if not isinstance(prefix, str):
+        raise TypeError(f"prefix must be a str, not {show(prefix)}")
+    if on_error not in _ON_ERROR:
+        raise InvalidRule(f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, not {show(on_error)}")
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float):
+        raise TypeError(f"deadline must be seconds, not {show(deadline)}")
+    if not 0 < deadline < float("inf"):
+        raise InvalidRule(f"deadline must be above 0 and finite, not {show(deadline)}")

@@ -1,0 +1,36 @@
+"""Keys: who is limited. A str, bytes or int, or a tuple of these; "1", b"1" and 1 are three different keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ratekeeper.errors import InvalidRule
+from ratekeeper.rates import show
+
+MAX_BYTES = 1024
+_SURELY_SHORT = MAX_BYTES // 4  # a character takes four bytes at most
+
+
+def check(key: Any) -> Any:
+    """Return the key if it can be one, otherwise raise an error that says why not."""
+    if type(key) is str and 0 < len(key) <= _SURELY_SHORT:
+        return key
+    parts = key if isinstance(key, tuple) else (key,)
+    if not parts:
+        raise InvalidRule("key must not be empty, as () is")
+    size = sum(map(_size, parts))
+    if not size:
+        raise InvalidRule(f"key must not be empty, as {show(key)} is")
+    if size > MAX_BYTES:
+        raise InvalidRule(f"key must have at most {MAX_BYTES} bytes, not {size}: {show(key)}; hash a longer one first")
+    return key
+
+
+def _size(part: Any) -> int:
+    if isinstance(part, str):
+        return len(part.encode("utf-8", "surrogatepass"))
+    if isinstance(part, bytes):
+        return len(part)
+    if isinstance(part, int) and not isinstance(part, bool):
+        return part.bit_length() // 8 + 1
+    raise TypeError(f"key must be a str, bytes or int, or a tuple of these, not {show(part)}")

@@ -1,0 +1,118 @@
+"""The arguments of `ratekeeper simulate`, and how their texts are read."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import TypeVar
+
+from ratekeeper import rates
+from ratekeeper.simulate.chart import NARROWEST
+from ratekeeper.simulate.patterns import PATTERNS
+from ratekeeper.simulate.plot import FORMATS
+
+DEFAULT_TRAFFIC = "boundary"
+WIDEST = 1_000
+DESCRIPTION = """\
+Run traffic through rules at simulated speed, and see what each admits and denies over time, the most
+that passed in any one window, and how far that is from the exact sliding log of the same limit."""
+EXAMPLES = """\
+examples:
+  ratekeeper simulate
+  ratekeeper simulate --traffic flood --plot flood.svg
+  ratekeeper simulate --traffic poisson --rate 3 --duration 2m --seed 7 '100/minute' '10/6s burst 20'
+  ratekeeper simulate --file times.txt 'sliding-window-log 100/minute' --json"""
+_Value = TypeVar("_Value")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command to its parser."""
+    add = parser.add_argument
+    add(
+        "rules",
+        nargs="*",
+        metavar="RULE",
+        help="such as '100/minute', '10/s burst 20' or 'fixed-window 10/10s'; the traffic aims at the first "
+        "(default: all the algorithms at 10 in 10 s)",
+    )
+    source = parser.add_mutually_exclusive_group()
+    kinds = "; ".join(f"{name}: {pattern.description}" for name, pattern in PATTERNS.items())
+    source.add_argument("--traffic", choices=PATTERNS, metavar="NAME", help=f"{kinds} (default: {DEFAULT_TRAFFIC})")
+    source.add_argument(
+        "--file",
+        metavar="FILE",
+        help="traffic from a file: on each line a time in seconds and, if it is not --cost, what it costs; "
+        "blank lines and # comments are skipped",
+    )
+    add(
+        "--rate",
+        type=_reader(_rate),
+        help="requests, as '3' (a second) or '200/minute' (default: as many as the first rule sustains with boundary, "
+        "twice as many with steady, burst and poisson, ten times with flood)",
+    )
+    add("--duration", type=_reader(_duration), help="such as '30' (seconds) or '5m' (default: 4 windows)")
+    add(
+        "--seed",
+        type=_reader(_whole_number(0, 2**64)),
+        help="of poisson traffic: the same seed, the same requests (default: 0)",
+    )
+    add("--cost", type=_reader(_whole_number(1, rates.MAX_LIMIT)), default=1, help="of each request (default: 1)")
+    add("--plot", type=_reader(_plot_path), metavar="FILE", help="draw it too, to a .svg or .png file")
+    add("--json", action="store_true", help="print the result for a program instead")
+    add("--no-color", action="store_true", help="no colours; also without a terminal or with NO_COLOR set")
+    add(
+        "--width",
+        type=_reader(_whole_number(NARROWEST, WIDEST)),
+        help=f"columns, at least {NARROWEST} (default: the terminal's)",
+    )
+
+
+def _reader(read: Callable[[str], _Value]) -> Callable[[str], _Value]:
+    """Let argparse show the message of an error, which it does for its own kind only."""
+
+    def read_argument(text: str) -> _Value:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read_argument
+
+
+def _rate(text: str) -> Fraction:
+    try:
+        return rates.rate(_number(text))
+    except ValueError:
+        raise ValueError(f"must be above 0, as '3' (a second) or '200/minute', not {rates.show(text)}") from None
+
+
+def _duration(text: str) -> Fraction:
+    try:
+        return Fraction(rates.window_us(_number(text)), rates.SECOND_US)
+    except ValueError:
+        accepted = "above 0 and at most 407 days, in whole microseconds, as '30' (seconds) or '5m'"
+        raise ValueError(f"must be {accepted}, not {rates.show(text)}") from None
+
+
+def _number(text: str) -> Fraction | str:
+    """Read a plain decimal number, exactly; leave other texts, such as '200/minute' or '5m', as they are."""
+    return Fraction(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", text) else text
+
+
+def _whole_number(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text) if re.fullmatch(r"[0-9]{1,20}", text) else -1
+        if not least <= number <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}, not {rates.show(text)}")
+        return number
+
+    return read
+
+
+def _plot_path(text: str) -> str:
+    if Path(text).suffix not in FORMATS:
+        raise ValueError(f"must be a file that ends in {' or '.join(FORMATS)}, not {rates.show(text)}")
+    return text

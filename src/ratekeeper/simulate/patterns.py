@@ -1,0 +1,87 @@
+"""The kinds of traffic that can be made up: each gives the moments of its requests, in order, in microseconds from 0.
+
+A pattern goes on for as long as it is asked; who takes its moments ends it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+
+from ratekeeper import rates
+
+_EDGE_OF_WINDOW = 20  # boundary traffic comes within this part of a window, before and after the boundary
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a pattern is made from: requests a second, how long it will last, the window it attacks, and the seed."""
+
+    rate: Fraction
+    duration_us: int
+    window_us: int
+    seed: int
+
+
+def steady(plan: Plan) -> Iterator[int]:
+    """One request after another, evenly."""
+    spacing_us = rates.SECOND_US / plan.rate
+    return (index * spacing_us.numerator // spacing_us.denominator for index in count())
+
+
+def burst(plan: Plan) -> Iterator[int]:
+    """All requests of half a window at once."""
+    every_us = max(1, plan.window_us // 2)
+    size = plan.rate * every_us / rates.SECOND_US
+    return (index * size.denominator // size.numerator * every_us for index in count())
+
+
+def boundary(plan: Plan) -> Iterator[int]:
+    """A window's worth of requests just before every second window boundary, and again just after it."""
+    size = max(1, int(plan.rate * plan.window_us / rates.SECOND_US))
+    edge_us = max(1, plan.window_us // _EDGE_OF_WINDOW)
+    for boundary_us in count(plan.window_us, 2 * plan.window_us):
+        for left in range(size, 0, -1):
+            yield boundary_us - -(-edge_us * left // size)  # rounded away from the boundary, so that none falls on it
+        for index in range(size):
+            yield boundary_us + edge_us * index // size
+
+
+def poisson(plan: Plan) -> Iterator[int]:
+    """Requests that know nothing of each other, as from many users."""
+    uniform = random.Random(plan.seed).random  # noqa: S311 - made-up traffic, no secrets
+    mean_us = float(rates.SECOND_US / plan.rate)
+    at_us = 0.0
+    while True:
+        at_us -= math.log(1.0 - uniform()) * mean_us
+        yield int(at_us)
+
+
+def flood(plan: Plan) -> Iterator[int]:
+    """Nothing at first, and from the middle of a window on far too much."""
+    begin_us = min(plan.window_us // 2, plan.duration_us // 4)
+    return (begin_us + at_us for at_us in steady(plan))
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A kind of traffic; unless told otherwise it brings `load` times what the rule that it aims at sustains."""
+
+    moments: Callable[[Plan], Iterator[int]]
+    load: int
+    description: str
+
+
+PATTERNS = {
+    "steady": Pattern(steady, 2, "one request after another, evenly spaced"),
+    "burst": Pattern(burst, 2, "quiet, and twice a window a burst of requests all at once"),
+    "boundary": Pattern(
+        boundary, 1, "as many as the limit just before every second window boundary, and again just after it"
+    ),
+    "poisson": Pattern(poisson, 2, "requests at random moments, as from many users"),
+    "flood": Pattern(flood, 10, "nothing until the middle of a window, and then far too much without a pause"),
+}

@@ -1,0 +1,223 @@
+"""MemoryStore: all state in this process, no server needed."""
+
+from __future__ import annotations
+
+import math
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ratekeeper import keys
+from ratekeeper.algorithms import EMPTY
+from ratekeeper.clock import Clock, wall_clock
+from ratekeeper.decision import NO_LAYERS, Answer, Decision
+from ratekeeper.errors import InvalidRule
+from ratekeeper.rates import show
+from ratekeeper.stores.gate import Gate
+from ratekeeper.stores.port import Binding, Charge, Demand, Inspection, Key, Operation, Outcome
+from ratekeeper.stores.shelves import Shelves, Table
+
+_new = tuple.__new__  # makes a Decision in half the time of its constructor
+
+
+class MemoryStore:
+    """Keeps up to `max_keys` keys in memory, safe for any number of threads and event loops.
+
+    Keys that have become equal to untouched ones leave by themselves. When the store is full, what goes first is what
+    has expired, then what has used the smallest share of its limit, of equals what is full again soonest.
+    """
+
+    def __init__(self, max_keys: int = 1_000_000) -> None:
+        if isinstance(max_keys, bool) or not isinstance(max_keys, int):
+            raise TypeError(f"max_keys must be an int of at least 1, not {show(max_keys)}")
+        if max_keys < 1:
+            raise InvalidRule(f"max_keys must be at least 1, not {max_keys}")
+        self._gate = Gate()
+        self._shelves = Shelves(max_keys)
+        self._tables: dict[tuple[str, str, str], Table] = {}
+        self._clock: Clock = wall_clock
+
+    def __repr__(self) -> str:
+        return f"MemoryStore(max_keys={self.max_keys}, size={self.size}, evictions={self.evictions})"
+
+    @property
+    def max_keys(self) -> int:
+        """How many keys the store holds at most; a request on several rules has one for each."""
+        return self._shelves.max_keys
+
+    @property
+    def size(self) -> int:
+        """How many keys are in use now."""
+        return self._shelves.stored
+
+    @property
+    def evictions(self) -> int:
+        """How many keys had to go before their time because the store was full."""
+        return self._shelves.evictions
+
+    def bind(self, binding: Binding, clock: Clock | None) -> None:
+        """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
+        self._gate.alone(self._bind, binding, clock or wall_clock)
+
+    def execute(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None) -> Outcome:
+        """Decide or change all demands at one instant; a hit takes all or nothing.
+
+        What is neither a hit nor a peek is answered as a peek of cost 1 would be, afterwards.
+        """
+        return self._gate.alone(self._execute, operation, demands, charge)
+
+    def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
+        """Show how each demand's key is stored."""
+        return self._gate.alone(self._inspect, demands)
+
+    def snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
+        """Return the time and a copy of the state of each demand's key."""
+        return self._gate.alone(self._snapshot, demands)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._gate.alone(self._close)
+
+    def hitter(self, binding: Binding, general: Callable[[Any, Any], Decision]) -> Callable[..., Decision]:
+        """Return the shortest way to `hit` one rule with a str key and an int cost; all else goes to `general`."""
+        gate = self._gate
+        free = gate.free
+        shelves = self._shelves
+        clock = self._clock
+        table = self._tables[binding.space]
+        states = table.states
+        get = states.get
+        decide = binding.rule.decide
+        limit = binding.rule.limit
+        name = binding.name
+
+        def hit(key: Any, cost: Any = 1) -> Decision:
+            if key.__class__ is not str or cost.__class__ is not int or cost < 1:
+                return general(key, cost)
+            try:
+                del free[0]
+            except KeyError:
+                gate.wait()
+            try:
+                before = get(key)
+                if before is None:
+                    keys.check(key)  # what is stored has been checked
+                now = clock() // 1000
+                state, allowed, remaining, retry_after, reset_after, delay = decide(before, now, cost, True)
+                if before is None:
+                    if allowed:
+                        shelves.add(table, key, state, now)
+                elif state is not before:
+                    states[key] = state
+                if now >= shelves.due:
+                    shelves.collect(now)
+            finally:
+                free[0] = True
+            return _new(
+                Decision,
+                (
+                    allowed,
+                    limit,
+                    remaining,
+                    0.0 if allowed else math.inf if retry_after is None else retry_after / 1e6,
+                    reset_after / 1e6,
+                    delay / 1e6 if delay else 0.0,
+                    name,
+                    NO_LAYERS,
+                    False,
+                ),
+            )
+
+        return hit
+
+    def _bind(self, binding: Binding, clock: Clock) -> None:
+        if self._tables and clock != self._clock:
+            raise InvalidRule(
+                f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
+            )
+        self._clock = clock
+        table = self._tables.get(binding.space)
+        if table is None:
+            self._tables[binding.space] = Table(binding.rule)
+        else:
+            table.adopt(binding.rule)
+
+    def _execute(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None) -> Outcome:
+        now = self._now()
+        if operation == "hit" and all(self._peek(demand, now, demand.cost)[0] for demand in demands):
+            answers = [self._hit(demand, now) for demand in demands]
+        elif operation in ("hit", "peek"):
+            answers = [self._peek(demand, now, demand.cost) for demand in demands]
+        else:
+            for position, demand in enumerate(demands):
+                self._change(operation, demand, now, charge, position)
+            answers = [self._peek(demand, now, 1) for demand in demands]
+        if now >= self._shelves.due:
+            self._shelves.collect(now)
+        return Outcome(now, answers)
+
+    def _inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
+        now = self._now()
+        return [self._inspection(demand, now) for demand in demands]
+
+    def _snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
+        states = [self._state(demand) for demand in demands]
+        return self._now(), [state[:] if isinstance(state, array) else state for state in states]
+
+    def _close(self) -> None:
+        self._shelves.clear()
+        for table in self._tables.values():
+            table.states.clear()
+            table.shelves.clear()
+            table.emptied.clear()
+
+    def _now(self) -> int:
+        return self._clock() // 1000
+
+    def _state(self, demand: Demand) -> Any:
+        return self._tables[demand.binding.space].states.get(demand.key)
+
+    def _peek(self, demand: Demand, now: int, cost: int) -> Answer:
+        return demand.binding.rule.decide(self._state(demand), now, cost, False)[1:]
+
+    def _hit(self, demand: Demand, now: int) -> Answer:
+        binding, key, cost = demand
+        before = self._state(demand)
+        step = binding.rule.decide(before, now, cost, True)
+        self._write(binding, key, before, step[0], now)
+        return step[1:]
+
+    def _change(self, operation: Operation, demand: Demand, now: int, charge: Charge | None, position: int) -> None:
+        binding, key, cost = demand
+        before = self._state(demand)
+        if operation == "charge":
+            state = binding.rule.charge(before, now, cost)
+        elif before is None:
+            return
+        elif operation == "reset":
+            state = EMPTY
+        elif operation == "refund":
+            state = binding.rule.refund(before, now, cost)
+        elif charge is not None:
+            state = binding.rule.give_back(before, now, cost, charge.at_us, charge.ends_us[position])
+        self._write(binding, key, before, state, now)
+
+    def _write(self, binding: Binding, key: Key, before: Any, state: Any, now: int) -> None:
+        table = self._tables[binding.space]
+        if before is None:
+            self._shelves.add(table, key, state, now)
+        elif not state:
+            self._shelves.empty(table, key)
+        elif state is not before:
+            table.states[key] = state
+
+    def _inspection(self, demand: Demand, now: int) -> Inspection:
+        rule = demand.binding.rule
+        state = self._state(demand)
+        ttl = rule.expires_at(state) - now if state else 0
+        if ttl <= 0:
+            return Inspection(rule.text, dict(rule.words(None, now)), None, None, 0)
+        parts = state if isinstance(state, tuple) else ()
+        size = sys.getsizeof(demand.key) + sys.getsizeof(state) + sum(map(sys.getsizeof, parts))
+        return Inspection(rule.text, dict(rule.words(state, now)), tuple(state), ttl / 1e6, size)

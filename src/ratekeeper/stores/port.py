@@ -1,0 +1,59 @@
+"""What a limiter asks of a store, and what it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from ratekeeper.algorithms import Rule
+from ratekeeper.decision import Answer
+
+Operation = Literal["hit", "peek", "charge", "refund", "reset", "give_back"]
+Key = str | bytes | int | tuple[str | bytes | int, ...]
+
+
+class Binding(NamedTuple):
+    """A rule under its name, in the space that its keys share with every limiter that means the same."""
+
+    name: str
+    rule: Rule
+    space: tuple[str, str, str]  # prefix, algorithm, name
+
+
+class Demand(NamedTuple):
+    """A cost on one key of one rule; a request is a sequence of these, all or nothing."""
+
+    binding: Binding
+    key: Key
+    cost: int
+
+
+class Charge(NamedTuple):
+    """When a request was charged, and for each of its demands when that would be forgotten: what a give-back names."""
+
+    at_us: int
+    ends_us: Sequence[int]
+
+
+class Outcome(NamedTuple):
+    """The answers to a request's demands, in order, and the time that they were given at."""
+
+    now_us: int
+    answers: Sequence[Answer]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """How one key of one rule is stored."""
+
+    rule: str
+    """The rule, as a text."""
+    state: dict[str, Any]
+    """The state in words: `count`, `tokens`, `level`, ...; times in seconds."""
+    raw: object
+    """The value as the store holds it; None for an untouched key."""
+    ttl: float | None
+    """Seconds until the store forgets the key; None for an untouched key."""
+    bytes: int
+    """What the key takes in the store, its name included."""

@@ -1,0 +1,195 @@
+"""When to look at each key again, and who goes first when there is no more room.
+
+Every stored key stands on exactly one shelf: those of a table that may expire by the same moment and had used about the
+same share of their limit when they were last looked at. A key that is used again stays where it is; only when its shelf
+is due, or room is needed, is it looked at and put where it belongs by then. So a decision on a known key costs nothing
+here, and every call does a bounded amount of work.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from ratekeeper.algorithms import Rule
+from ratekeeper.stores.port import Key
+
+NEVER = 1 << 63
+_LEVELS = 16  # of the share used
+_GRANULES = 8  # how finely a rule's span is divided into shelves
+_LOOKS = 8  # keys looked at in one call because they are due
+_CANDIDATES = 16  # keys looked at to find the one that makes room
+_MANY = 64  # keys beyond which a flood is met with the first that has used next to nothing
+
+
+class Table:
+    """The states of one rule, by key."""
+
+    __slots__ = ("emptied", "granule_us", "rule", "shelves", "states")
+
+    def __init__(self, rule: Rule) -> None:
+        self.states: dict[Key, Any] = {}
+        self.emptied: set[Key] = set()
+        self.shelves: dict[tuple[int, int], Shelf] = {}
+        self.adopt(rule)
+
+    def adopt(self, rule: Rule) -> None:
+        """Judge states by this rule from now on."""
+        self.rule = rule
+        self.granule_us = max(1, rule.span_us // _GRANULES)
+
+
+class Shelf:
+    """Keys of one table that are due together and had used about the same share."""
+
+    __slots__ = ("due", "keys", "level", "table")
+
+    def __init__(self, table: Table, due: int, level: int) -> None:
+        self.table = table
+        self.due = due
+        self.level = level
+        self.keys: deque[Key] = deque()
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.level, self.due
+
+
+class Shelves:
+    """All shelves of a store. Not thread-safe: the store's gate is held."""
+
+    def __init__(self, max_keys: int) -> None:
+        self.max_keys = max_keys
+        self.evictions = 0
+        self._agenda: list[tuple[int, int, Shelf]] = []
+        self._serial = count()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all keys."""
+        self.stored = 0
+        self.due = NEVER
+        self._emptied = 0
+        self._agenda.clear()
+        self._ranking: list[tuple[int, int, int, Shelf]] = []  # every shelf that has keys, and some that had
+
+    def add(self, table: Table, key: Key, state: Any, now: int) -> None:
+        """Store a key that is new; when the store is full somebody goes, and that may be the new key itself."""
+        if key in table.emptied:  # it still has its place on a shelf
+            table.emptied.remove(key)
+            self._emptied -= 1
+        else:
+            if self._is_full():
+                self.collect(now)
+            if self._is_full() and not self._make_room(table, state, now):
+                return
+            self._place(table, key, state, now)
+        table.states[key] = state
+        self.stored += 1
+
+    def empty(self, table: Table, key: Key) -> None:
+        """Forget a key at once; its place on a shelf stays until that is looked at or the key comes back."""
+        del table.states[key]
+        self.stored -= 1
+        table.emptied.add(key)
+        self._emptied += 1
+
+    def collect(self, now: int) -> None:
+        """Forget keys that have expired, a few at a time."""
+        agenda = self._agenda
+        looks = 0
+        while agenda and agenda[0][0] <= now and looks < _LOOKS:
+            shelf = agenda[0][2]
+            if not shelf.keys:
+                heapq.heappop(agenda)
+                del shelf.table.shelves[shelf.due, shelf.level]
+                continue
+            looks += 1
+            table, key = shelf.table, shelf.keys.popleft()
+            if not self._drop(table, key, now):
+                self._place(table, key, table.states[key], now)
+        self.due = agenda[0][0] if agenda else NEVER
+
+    def _is_full(self) -> bool:
+        return self.stored + self._emptied >= self.max_keys  # each has a place on a shelf
+
+    def _drop(self, table: Table, key: Key, now: int) -> bool:
+        """Let a key that was taken from its shelf go, if it has been emptied or has expired."""
+        if key in table.emptied:
+            table.emptied.remove(key)
+            self._emptied -= 1
+            return True
+        state = table.states.get(key)
+        if state is not None and table.rule.expires_at(state) > now:
+            return False
+        self._remove(table, key)
+        return True
+
+    def _remove(self, table: Table, key: Key) -> None:
+        if table.states.pop(key, None) is not None:
+            self.stored -= 1
+
+    def _place(self, table: Table, key: Key, state: Any, now: int) -> None:
+        granule_us = table.granule_us
+        # what was charged beyond its limit is looked at before its time, or each such key had a shelf of its own
+        due = min(max(table.rule.expires_at(state), now + 1), now + 1 + table.rule.span_us)
+        due = -(-due // granule_us) * granule_us
+        level = min(_LEVELS - 1, int(table.rule.share(state, now) * _LEVELS))
+        shelf = table.shelves.get((due, level))
+        if shelf is None:
+            shelf = table.shelves[due, level] = Shelf(table, due, level)
+            heapq.heappush(self._agenda, (due, next(self._serial), shelf))
+            self.due = self._agenda[0][0]
+        if not shelf.keys:
+            heapq.heappush(self._ranking, (level, due, next(self._serial), shelf))
+        shelf.keys.append(key)
+        if len(self._ranking) > 2 * len(self._agenda) + 16:  # drop the shelves that have gone
+            self._ranking = [(kept.level, kept.due, turn, kept) for _, turn, kept in self._agenda if kept.keys]
+            heapq.heapify(self._ranking)
+
+    def _make_room(self, table: Table, state: Any, now: int) -> bool:
+        """Let the smallest share go, of equals the one that is full again soonest; False: that is the newcomer."""
+        newcomer = _standing(table, state, now)
+        looked_at: list[tuple[tuple[float, int], Table, Key]] = []
+        freed = False
+        for owner, key in self._candidates():
+            if self._drop(owner, key, now):
+                freed = True
+                break
+            standing = _standing(owner, owner.states[key], now)
+            looked_at.append((standing, owner, key))
+            if owner is table and standing <= newcomer and standing[0] * table.rule.limit <= 1 and self.stored > _MANY:
+                break  # has used one unit at most, as in a flood of fresh keys: look no further
+        if not freed:
+            self.evictions += 1
+            lightest = min(looked_at, key=lambda candidate: candidate[0])
+            if lightest[0] <= newcomer:
+                looked_at.remove(lightest)
+                self._remove(*lightest[1:])
+                freed = True
+        for _, owner, key in looked_at:
+            self._place(owner, key, owner.states[key], now)
+        return freed
+
+    def _candidates(self) -> Iterator[tuple[Table, Key]]:
+        """Take keys from the shelf of the smallest shares and from the one that is due first; of a few, take all."""
+        shelves = [self._lowest_shelf(), self._agenda[0][2]]
+        few = self.stored + self._emptied <= _CANDIDATES
+        if few:
+            shelves = [shelf for _, _, shelf in self._agenda]
+        for shelf in shelves:
+            for _ in range(min(len(shelf.keys), _CANDIDATES if few else _CANDIDATES // 2)):
+                yield shelf.table, shelf.keys.popleft()
+
+    def _lowest_shelf(self) -> Shelf:
+        """Return the shelf of the smallest shares."""
+        while not self._ranking[0][3].keys:
+            heapq.heappop(self._ranking)
+        return self._ranking[0][3]
+
+
+def _standing(table: Table, state: Any, now: int) -> tuple[float, int]:
+    return min(1.0, table.rule.share(state, now)), table.rule.expires_at(state)

@@ -1,0 +1,164 @@
+"""The kit that every limiter must pass: one synchronous face for all of them, and the list of who is tested.
+
+A limiter on another store joins by one more `Driver` in `DRIVERS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from ratekeeper import (
+    AsyncLimiter,
+    Decision,
+    FixedWindow,
+    LeakyBucket,
+    Limiter,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+)
+from ratekeeper.stores import MemoryStore
+from ratekeeper.stores.port import Charge
+from ratekeeper.testing import ManualClock
+from tests.conformance.model import Answer
+
+
+class Subject:
+    """One limiter under test on a clock of its own. Times go in and come out as whole microseconds."""
+
+    def __init__(self, driver: Driver, rules: Any, store: Any, clock: ManualClock) -> None:
+        self.limiter = driver.kind(rules, store=store, clock=clock, **driver.options)
+        self.key = driver.key
+        self._driver = driver
+        self._clock = clock
+        self._run = _await if driver.kind is AsyncLimiter else _plain
+
+    def beside(self, rules: Any) -> Subject:
+        """Return another limiter of this kind on the same store and the same clock."""
+        return Subject(self._driver, rules, self.limiter.store, self._clock)
+
+    def call(self, operation: str, at_us: int, cost: Any = 1, key: Any = None) -> Decision | None:
+        """Do one of the limiter's operations when its clock shows this."""
+        self._clock.set(Fraction(at_us, 1_000_000))
+        key = self.key if key is None else key
+        method = getattr(self.limiter, operation)
+        return self._run(method(key) if operation == "reset" else method(key, cost))
+
+    def hit(self, at_us: int, cost: int = 1) -> Answer:
+        return exact(self.call("hit", at_us, cost))
+
+    def peek(self, at_us: int, cost: int = 1) -> Answer:
+        return exact(self.call("peek", at_us, cost))
+
+    def charge(self, at_us: int, cost: int = 1) -> Answer:
+        return exact(self.call("charge", at_us, cost))
+
+    def refund(self, at_us: int, cost: int = 1) -> Answer:
+        return exact(self.call("refund", at_us, cost))
+
+    def reset(self, at_us: int, cost: int = 1) -> None:
+        self.call("reset", at_us)
+
+    def give_back(self, at_us: int, cost: int, charged_us: int, ends_us: int) -> None:
+        """Void a hit of this cost that was admitted at that time and would have been forgotten at the other."""
+        self._clock.set(Fraction(at_us, 1_000_000))
+        core = self.limiter._core
+        result = core.store.execute("give_back", core.demands(self.key, cost), Charge(charged_us, [ends_us]))
+        if inspect.isawaitable(result):
+            self._run(result)
+
+    def stored(self, at_us: int) -> object:
+        """Return what the store holds for the key, as it is."""
+        self._clock.set(Fraction(at_us, 1_000_000))
+        return {name: seen.raw for name, seen in self._run(self.limiter.inspect(self.key)).items()}
+
+    def size(self) -> int | None:
+        """Return how many keys the store holds; None where it does not count them."""
+        return getattr(self.limiter.store, "size", None)
+
+
+class Driver(NamedTuple):
+    """One way to hold a limiter: which class, on which store, called how."""
+
+    name: str
+    kind: type[Limiter | AsyncLimiter]
+    make_store: Callable[[], Any] = MemoryStore
+    options: dict[str, Any] = {}  # noqa: RUF012 - a NamedTuple's default
+    key: Any = "user:42"
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def subject(self, rules: Any) -> Subject:
+        """Put these rules on a fresh store and a fresh clock."""
+        return Subject(self, rules, self.make_store(), ManualClock())
+
+
+# A plain limiter of one rule takes the store's shortest way with a str key; a hook, or another key, leads elsewhere.
+DRIVERS = (
+    Driver("Limiter", Limiter),
+    Driver("Limiter with a hook", Limiter, options={"on_decision": lambda _key, _decision: None}),
+    Driver("Limiter with a tuple for a key", Limiter, key=("user", 42)),
+    Driver("AsyncLimiter", AsyncLimiter),
+    Driver("AsyncLimiter with a hook", AsyncLimiter, options={"on_decision": lambda _key, _decision: None}),
+)
+
+
+def exact(decision: Decision) -> Answer:
+    """Turn a decision's seconds into whole microseconds."""
+    return Answer(
+        decision.allowed,
+        decision.remaining,
+        None if decision.retry_after == math.inf else microseconds(decision.retry_after),
+        microseconds(decision.reset_after),
+        microseconds(decision.delay),
+    )
+
+
+def microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def rule_of(rule: dict[str, Any]) -> Any:
+    """Build a rule as the vectors write it."""
+    match rule["algorithm"]:
+        case "fixed-window":
+            return FixedWindow(rule["limit"], Fraction(rule["window_us"], 1_000_000))
+        case "sliding-window-log":
+            return SlidingWindowLog(rule["limit"], Fraction(rule["window_us"], 1_000_000))
+        case "sliding-window-counter":
+            return SlidingWindowCounter(rule["limit"], Fraction(rule["window_us"], 1_000_000))
+        case "token-bucket":
+            return TokenBucket(rule["capacity"], Fraction(*rule["rate"]))
+        case "leaky-bucket":
+            return LeakyBucket(rule["capacity"], Fraction(*rule["rate"]), rule["mode"])
+    raise AssertionError(rule)
+
+
+def _plain(result: Any) -> Any:
+    return result
+
+
+def _await(coroutine: Any) -> Any:
+    """Run a coroutine to its end in the event loop that all async drivers share."""
+    return _loop().run_until_complete(coroutine)
+
+
+_loops: list[asyncio.AbstractEventLoop] = []
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    if not _loops:
+        _loops.append(asyncio.new_event_loop())
+    return _loops[0]
+
+
+def close_loop() -> None:
+    """Close the event loop that the async drivers share."""
+    while _loops:
+        _loops.pop().close()

@@ -1,0 +1,210 @@
+"""How the log stores its units: the search, what is taken out of the middle, and the memory that it costs."""
+
+import sys
+import tracemalloc
+from array import array
+from bisect import bisect_right
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratekeeper import Limiter, SlidingWindowLog
+from ratekeeper.algorithms import EMPTY
+from ratekeeper.algorithms.sliding_window_log import _seek
+
+SECOND = 1_000_000
+
+
+# The search
+
+
+@st.composite
+def logs(draw):
+    """A log of two rising columns behind its two first integers."""
+    size = draw(st.integers(0, 40) | st.integers(0, 3000))
+    steps = st.lists(st.integers(0, 3), min_size=size, max_size=size)
+    times, totals = list(accumulate(draw(steps))), list(accumulate(draw(steps)))
+    return [2, 0, *(number for entry in zip(times, totals, strict=True) for number in entry)]
+
+
+@given(logs(), st.integers(0, 1), st.data())
+def test_seek_finds_the_first_entry_above_a_bound(log, column, data):
+    entries = (len(log) - 2) // 2
+    start = data.draw(st.integers(0, entries))
+    values = log[2 + column :: 2]
+    bound = data.draw(st.sampled_from(values or [0])) + data.draw(st.integers(-1, 1))
+    assert _seek(log, 2 + 2 * start, column, bound) == 2 + 2 * bisect_right(values, bound, lo=start)
+
+
+class CountingArray(array):
+    """Counts how often an item is read or written."""
+
+    accesses = 0
+
+    def __getitem__(self, index):
+        CountingArray.accesses += 1
+        return array.__getitem__(self, index)
+
+    def __setitem__(self, index, value):
+        CountingArray.accesses += 1
+        array.__setitem__(self, index, value)
+
+
+@pytest.mark.parametrize("limit", [100, 100_000])
+@pytest.mark.parametrize("expired_percent", [0, 1, 49, 50, 51, 90, 99])
+@pytest.mark.parametrize("cost_percent", [0, 1, 50, 100])
+def test_a_decision_reads_few_entries_however_long_the_log(limit, expired_percent, cost_percent):
+    rule = SlidingWindowLog(limit, limit)  # one unit a second fills the log
+    log = CountingArray("q", [2, 0, *(number for unit in range(limit) for number in (unit * SECOND, unit + 1))])
+    now = (limit - 1) * SECOND + (limit * expired_percent // 100) * SECOND + 1
+    CountingArray.accesses = 0
+    rule.decide(log, now, max(1, limit * cost_percent // 100), consume=True)
+    assert CountingArray.accesses <= 80
+
+
+# Against a plain list of units
+
+
+@given(
+    st.integers(1, 12),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["hit", "hit", "hit", "charge", "refund", "give_back"]),
+            st.integers(1, 6),  # cost
+            st.sampled_from([0, 1, 1, 2, 3, 5, 11]),  # seconds until the next
+            st.integers(0, 12),  # which of the last times a give-back names
+        ),
+        max_size=60,
+    ),
+)
+def test_a_log_holds_what_a_plain_list_of_units_holds(limit, steps):
+    rule = SlidingWindowLog(limit, 10)
+    log, units, now, times = EMPTY, [], 1_000_000_000, [0]
+    for operation, cost, pause, back in steps:
+        units = [unit for unit in units if now < unit + 10 * SECOND]
+        if operation == "hit":
+            fits = len(units) + cost <= limit
+            log, allowed, *_ = rule.decide(log, now, cost, consume=True)
+            assert allowed is fits
+            units += [now] * (cost if fits else 0)
+        elif operation == "charge":
+            log = rule.charge(log, now, cost)
+            units += [now] * cost
+        elif operation == "refund":
+            log = rule.refund(log, now, cost) if log else log
+            units = units[: max(0, len(units) - cost)]
+        else:
+            charged_at = times[-1 - back % len(times)]
+            log = rule.give_back(log, now, cost, charged_at, charged_at + 10 * SECOND) if log else log
+            for _ in range(min(cost, units.count(charged_at))):
+                units.remove(charged_at)
+        _, _, remaining, retry_after, reset_after, _ = rule.decide(log, now, 1, consume=False)
+        assert remaining == max(0, limit - len(units))
+        assert retry_after == (0 if len(units) < limit else units[len(units) - limit] + 10 * SECOND - now)
+        assert reset_after == (units[-1] + 10 * SECOND - now if units else 0)
+        counted = {time / SECOND: units.count(time) for time in units}
+        assert dict(rule.words(log, now)["entries"]) == counted
+        times.append(now)
+        now += pause * SECOND
+
+
+def test_a_give_back_takes_units_out_of_the_middle():
+    rule = SlidingWindowLog(10, 60)
+    log = EMPTY
+    for time, cost in [(0, 2), (1, 3), (2, 4)]:
+        log = rule.decide(log, time * SECOND, cost, consume=True)[0]
+    log = rule.give_back(log, 3 * SECOND, 2, 1 * SECOND, 61 * SECOND)
+    assert rule.words(log, 3 * SECOND)["entries"] == [(0, 2), (1, 1), (2, 4)]
+    log = rule.give_back(log, 3 * SECOND, 5, 1 * SECOND, 61 * SECOND)
+    assert rule.words(log, 3 * SECOND)["entries"] == [(0, 2), (2, 4)]
+    log = rule.give_back(log, 3 * SECOND, 1, 1 * SECOND, 61 * SECOND)
+    assert rule.words(log, 3 * SECOND)["entries"] == [(0, 2), (2, 4)]
+
+
+def test_a_refund_takes_the_newest_units_across_entries():
+    rule = SlidingWindowLog(10, 60)
+    log = EMPTY
+    for time, cost in [(0, 2), (1, 3), (2, 4)]:
+        log = rule.decide(log, time * SECOND, cost, consume=True)[0]
+    log = rule.refund(log, 3 * SECOND, 5)
+    assert rule.words(log, 3 * SECOND)["entries"] == [(0, 2), (1, 2)]
+    log = rule.refund(log, 3 * SECOND, 2)
+    assert rule.words(log, 3 * SECOND)["entries"] == [(0, 2)]
+    assert rule.refund(log, 3 * SECOND, 2) == EMPTY
+
+
+def test_running_totals_never_outgrow_the_log():
+    """A log that never empties counts on for ever; nearly all that 64 bits hold has passed through this one."""
+    rule = SlidingWindowLog(10**12, 60)
+    cost = 10**10
+    total = 2**63 - 65 * cost
+    log = array("q", [2, total - cost, 0, total])  # one hit, at second 0
+    for second in range(1, 200):
+        log, allowed, *_ = rule.decide(log, second * SECOND, cost, consume=True)
+        assert allowed
+    assert rule.words(log, 199 * SECOND)["count"] == 60 * cost
+
+
+# Memory
+
+
+def bytes_per_unit(limit, keys, windows):
+    """The most that full logs of this limit take while they slide through several windows, the store included."""
+    seconds = [1_700_000_000]
+    limiter = Limiter(SlidingWindowLog(limit, limit), clock=lambda: seconds[0] * 10**9)
+    names = [f"key {number}" for number in range(keys)]
+    limiter.hit("another")
+    most = 0
+    tracemalloc.start()
+    try:
+        start = tracemalloc.get_traced_memory()[0]
+        for number in range(limit * windows):
+            for name in names:
+                limiter.hit(name)
+            seconds[0] += 1
+            if number >= limit - 1 and number % (1 + limit // 50) == 0:
+                most = max(most, tracemalloc.get_traced_memory()[0] - start)
+        assert all(limiter.peek(name).remaining <= 1 for name in names)
+    finally:
+        tracemalloc.stop()
+    return most / (limit * keys)
+
+
+@pytest.mark.parametrize(("limit", "keys", "windows"), [(100, 20, 5), (1_000, 3, 5), (100_000, 1, 1)])
+def test_a_full_log_takes_at_most_40_bytes_a_unit(limit, keys, windows):
+    assert bytes_per_unit(limit, keys, windows) <= 40
+
+
+def test_a_long_log_that_slides_takes_at_most_40_bytes_a_unit():
+    limit = 100_000
+    rule = SlidingWindowLog(limit, limit)
+    log = EMPTY
+    most = 0
+    for second in range(3 * limit):
+        log = rule.decide(log, second * SECOND, 1, consume=True)[0]
+        if second >= limit and second % 500 == 0:
+            most = max(most, sys.getsizeof(log))
+    assert most / limit <= 40
+
+
+def test_units_of_one_moment_are_one_entry_however_many():
+    rule = SlidingWindowLog(10**9, 60)
+    log = rule.decide(EMPTY, 0, 10**6, consume=True)[0]
+    for _ in range(1000):
+        log = rule.decide(log, 0, 10**3, consume=True)[0]
+    assert sys.getsizeof(log) < 200
+
+
+def test_a_log_that_was_long_once_is_short_again():
+    rule = SlidingWindowLog(10_000, 60)
+    log = EMPTY
+    for unit in range(10_000):
+        log = rule.decide(log, unit, 1, consume=True)[0]
+    for unit in range(5):
+        log = rule.decide(log, 59 * SECOND + unit, 1, consume=False)[0]
+    log = rule.charge(log, 59 * SECOND, 1)
+    log = rule.charge(log, 61 * SECOND, 1)
+    assert rule.words(log, 61 * SECOND)["count"] == 2
+    assert sys.getsizeof(log) < 500

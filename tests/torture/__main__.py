@@ -1,0 +1,47 @@
+"""Run the drills: `make torture`, or some of them: `make torture ARGS="flood"`.
+
+Each prints one line with its figure; the exit status is 1 when a promise is broken, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+from tests.torture import memory
+
+DRILLS: dict[str, Callable[[], str]] = {**memory.DRILLS}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="make torture",
+        description="Run the drills, each against the real thing.",
+        epilog='example: make torture ARGS="flood fork"',
+    )
+    parser.add_argument("drill", nargs="*", help=f"which to run (default: all): {', '.join(DRILLS)}")
+    names = parser.parse_args().drill or list(DRILLS)
+    unknown = [name for name in names if name not in DRILLS]
+    if unknown:
+        parser.error(f"unknown drill {unknown[0]!r}; there are {', '.join(DRILLS)}")
+    broken = 0
+    for name in names:
+        print(f"{name:<12} ...", end="\r", flush=True, file=sys.stderr)
+        started = time.perf_counter()
+        try:
+            figure, verdict = DRILLS[name](), "kept"
+        except AssertionError as error:
+            figure, verdict = str(error), "BROKEN"
+            broken += 1
+        print(f"{name:<12} {verdict:<6} {time.perf_counter() - started:6.1f} s  {figure}", flush=True)
+    print(f"{len(names) - broken} passed, {broken} failed")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

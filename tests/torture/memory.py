@@ -1,0 +1,158 @@
+"""Drills on the memory store. Each returns its figure, or raises AssertionError with what it saw instead."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+from types import FrameType
+
+from ratekeeper import FixedWindow, LeakyBucket, Limiter, SlidingWindowCounter, SlidingWindowLog, TokenBucket
+from ratekeeper.stores import MemoryStore
+from ratekeeper.testing import ManualClock
+
+RULES = (
+    FixedWindow(1_000, 3_600),
+    SlidingWindowLog(1_000, 3_600),
+    SlidingWindowCounter(1_000, 3_600),
+    TokenBucket(1_000, "1/day"),
+    LeakyBucket(1_000, "1/day"),
+    LeakyBucket(1_000, "1/day", "shaping"),
+)
+
+
+def flood(keys: int = 10_000_000, room: int = 100_000) -> str:
+    """Ten million distinct keys through a store of 100,000: memory stays flat, and no heavy user is pushed out."""
+    store = MemoryStore(max_keys=room)
+    limiter = Limiter(FixedWindow(10, 86_400), store=store, clock=ManualClock())
+    heavy = [f"heavy:{number}" for number in range(1_000)]
+    for key in heavy:
+        limiter.hit(key, cost=10)
+    tracemalloc.start()
+    after_filling = 0
+    for number in range(keys):
+        limiter.hit(f"fresh:{number}")
+        if number == 2 * room:
+            after_filling = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+        if number % 100_000 == 0:
+            print(f"flood        {number:,} of {keys:,} keys", end="\r", flush=True, file=sys.stderr)
+    grown = tracemalloc.get_traced_memory()[1] / after_filling
+    tracemalloc.stop()
+    freed = sum(limiter.peek(key).allowed for key in heavy)
+    assert store.size <= room, f"{store.size:,} keys in a store of {room:,}"
+    assert freed == 0, f"{freed} of {len(heavy)} exhausted keys were freed by fresh ones"
+    assert grown < 1.2, f"memory grew to {grown:.2f} of what the full store took"
+    return (
+        f"{keys:,} keys, {store.size:,} stored, {store.evictions:,} evicted, memory at most {grown:.2f} of a full store"
+    )
+
+
+def threads(count: int = 16, hits: int = 20_000) -> str:
+    """Sixteen threads on one key admit exactly the limit, for each algorithm."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for rule in RULES:
+            limiter = Limiter(rule)
+            admitted = [0] * count
+
+            def work(number: int, limiter: Limiter = limiter, admitted: list[int] = admitted) -> None:
+                admitted[number] = sum(limiter.hit("one").allowed for _ in range(hits))
+
+            workers = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            assert sum(admitted) == rule.limit, f"{rule.text}: {sum(admitted):,} admitted of {rule.limit:,}"
+    finally:
+        sys.setswitchinterval(interval)
+    return f"{len(RULES)} rules, {count} threads x {hits:,} hits: exactly {RULES[0].limit:,} admitted by each"
+
+
+def signals(hits: int = 200_000) -> str:
+    """A signal handler that raises into decisions leaves the store usable and never admits more than the limit."""
+    limiter = Limiter(FixedWindow(10**9, 86_400), clock=ManualClock())
+    interrupted = admitted = 0
+
+    class Alarm(Exception):
+        pass
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        if frame is not None and "ratekeeper" in Path(frame.f_code.co_filename).parts:  # inside a decision
+            raise Alarm
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        for _ in range(hits):
+            try:
+                admitted += limiter.hit("one").allowed
+            except Alarm:
+                interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    answers: list[int] = []
+    another = threading.Thread(target=lambda: answers.append(limiter.peek("one").remaining), daemon=True)
+    another.start()
+    another.join(10)
+    assert answers, f"the store is stuck after {interrupted:,} interruptions"
+    used = 10**9 - answers[0]
+    assert admitted <= used <= admitted + interrupted, f"{admitted:,} admitted, {used:,} counted"
+    return f"{hits:,} hits, {interrupted:,} interrupted, the store goes on"
+
+
+def fork(times: int = 200) -> str:
+    """Children forked while other threads are inside the store can go on deciding."""
+    limiter = Limiter(FixedWindow(10**9, 86_400))
+    running = True
+
+    def hammer() -> None:
+        while running:
+            limiter.hit("one")
+
+    workers = [threading.Thread(target=hammer, daemon=True) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    stuck = 0
+    try:
+        for _ in range(times):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)
+                os._exit(0 if limiter.hit("child").allowed else 1)
+            stuck += os.waitpid(child, 0)[1] != 0
+    finally:
+        running = False
+    assert stuck == 0, f"{stuck} of {times} children could not decide"
+    return f"{times} children forked from 4 busy threads, all decided"
+
+
+def clock(steps: int = 200_000) -> str:
+    """A clock that jumps an hour back and forth admits at most one limit more for each jump."""
+    random_steps = random.Random(1)
+    for rule in RULES:
+        now = ManualClock()
+        limiter = Limiter(rule, clock=now)
+        admitted = jumps = 0
+        for _ in range(steps // len(RULES)):
+            if random_steps.random() < 0.001:
+                now.advance(random_steps.choice((-3_600, 3_600)))
+                jumps += 1
+            cost = random_steps.choice((1, 1, 1, 50))
+            decision = limiter.hit("one", cost)
+            admitted += cost if decision.allowed else 0
+            assert decision.retry_after >= 0, f"{rule.text}: retry_after {decision.retry_after}"
+            assert 0 <= decision.remaining <= decision.limit, f"{rule.text}: remaining {decision.remaining}"
+        most = (jumps + 1) * rule.limit
+        assert admitted <= most, f"{rule.text}: {admitted:,} admitted in {jumps} jumps, {most:,} at most"
+    return f"{len(RULES)} rules, {steps:,} hits over jumps of an hour"
+
+
+DRILLS = {"threads": threads, "signals": signals, "fork": fork, "clock": clock, "flood": flood}

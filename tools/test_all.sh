@@ -1,0 +1,40 @@
+#!/bin/sh
+# test_all.sh VERSION...: run the tests on each of these Pythons that works on this machine, each in
+# an environment of its own, and end with a line for each.
+set -eu
+here=$(dirname "$0")
+results=''
+status=0
+
+# A command may be there and not run (a pyenv shim of a version that is not switched on).
+find_python() {
+    for python in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/"python$1"; do
+        if "$python" --version >/dev/null 2>&1; then return; fi
+    done
+    return 1
+}
+
+for version; do
+    if ! find_python "$version"; then
+        results="$results$version: not on this machine
+"
+        continue
+    fi
+    env=.venvs/$version
+    log=$env/pytest.log
+    echo "Python $version:"
+    if [ ! -e "$env/.test" ] || [ pyproject.toml -nt "$env/.test" ]; then
+        PYTHON=$python "$here/venv.sh" "$env" '.[test]'
+        touch "$env/.test"
+    fi
+    # A pipe has the exit status of tee: a file says that pytest succeeded.
+    rm -f "$env/.passed"
+    # shellcheck disable=SC2086  # ARGS is a list of words
+    { "$env/bin/python" -m pytest ${ARGS:-} && touch "$env/.passed"; } 2>&1 | tee "$log"
+    if [ ! -e "$env/.passed" ]; then status=1; fi
+    results="$results$version: $(tail -n 1 "$log")
+"
+done
+
+printf '\n%s' "$results"
+exit $status
