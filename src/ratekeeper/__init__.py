@@ -1,4 +1,4 @@
-"""ratekeeper: exact rate limiting, in memory or on Redis, with one complete answer.
+"""ratekeeper: exact rate limiting with one complete answer.
 
     >>> from ratekeeper import Limiter, TokenBucket
     >>> limiter = Limiter(TokenBucket(capacity=20, refill_rate=10))

@@ -85,5 +85,5 @@ def combine(decisions: Sequence[Decision]) -> Decision:
         remaining=min(decision.remaining for decision in decisions),
         reset_after=max(decision.reset_after for decision in decisions),
         delay=max(decision.delay for decision in decisions),
-        layers={decision.rule: decision for decision in decisions},
+        layers=MappingProxyType({decision.rule: decision for decision in decisions}),
     )

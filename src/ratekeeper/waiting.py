@@ -15,10 +15,10 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ratekeeper.algorithms.rule import Step
 from ratekeeper.errors import InvalidRule, RateLimited
 from ratekeeper.rates import show
 from ratekeeper.stores.port import Charge, Demand, Outcome
@@ -82,18 +82,18 @@ class Line:
     """The places of those who wait for the same keys, held weakly: who is gone, however that came, waits no more."""
 
     def __init__(self) -> None:
-        self.places: OrderedDict[weakref.ref[Place], None] = OrderedDict()
+        self.places: OrderedDict[object, weakref.ref[Place]] = OrderedDict()  # by their tokens
         self.forecast: Forecast | None = None
 
     def present(self) -> list[Place]:
         """Return who is in line, first come first."""
-        return [place for reference in list(self.places) if (place := reference()) is not None]
+        return [place for reference in list(self.places.values()) if (place := reference()) is not None]
 
     def first(self) -> Place | None:
         """Return who is first in line."""
         while True:
             with suppress(RuntimeError):  # a place that is garbage left meanwhile
-                return next((place for reference in self.places if (place := reference()) is not None), None)
+                return next((place for held in self.places.values() if (place := held()) is not None), None)
 
 
 class Place:
@@ -103,15 +103,14 @@ class Place:
         self.waiter = waiter
         self.demands = demands
         self.served = False
-        self.foreseen = False  # whether the line's forecast counts on this place
+        self.leaves_ns: int | None = None  # when, on the timer, if the line's forecast counts on this place
         self._lines = lines
         self._name = name
-        self._reference: weakref.ref[Place] | None = None
+        self._token = token = object()
+        reference = weakref.ref(self, lambda _: lines.leave(name, token))
         with lines.lock:
             self.line = lines.by_name.setdefault(name, Line())
-            reference = weakref.ref(self, partial(lines.leave, name))
-            self.line.places[reference] = None
-            self._reference = reference
+            self.line.places[token] = reference
 
     def is_first(self) -> bool:
         with self._lines.lock:
@@ -125,9 +124,7 @@ class Place:
 
     def leave(self) -> None:
         """Leave the line, if not yet done, and wake whoever is first then."""
-        if self._reference is not None:
-            self._lines.leave(self._name, self._reference, as_foreseen=self.served or not self.foreseen)
-            self._reference = None
+        self._lines.leave(self._name, self._token, as_foreseen=self.served or self.leaves_ns is None)
 
     def __enter__(self) -> Place:
         return self
@@ -145,13 +142,13 @@ class Lines:
         self.lock = threading.RLock()  # a place that is garbage leaves its line at any moment
         self.by_name: dict[Hashable, Line] = {}
 
-    def leave(self, name: Hashable, reference: weakref.ref[Place], *, as_foreseen: bool = False) -> None:
+    def leave(self, name: Hashable, token: object, *, as_foreseen: bool = False) -> None:
         """Take a place out of its line and wake whoever is first then."""
         with self.lock:
             line = self.by_name.get(name)
-            if line is None or reference not in line.places:
+            if line is None or token not in line.places:
                 return
-            del line.places[reference]
+            del line.places[token]
             if not line.places:
                 del self.by_name[name]
                 return
@@ -179,29 +176,31 @@ class Forecast:
     """When those in line will be admitted if nobody else comes, by the rules' own step on copies of the states."""
 
     def __init__(self, now_us: int, states: list[Any], timer_ns: int) -> None:
-        self.states = states
-        self.at_us = now_us
-        self.timer_offset_ns = timer_ns - now_us * 1000
+        self._states = states
+        self._at_us = now_us
+        self._timer_offset_ns = timer_ns - now_us * 1000
 
-    def admission(self, demands: Sequence[Demand], timer_ns: int) -> tuple[int, int]:
-        """Return when these demands, none of them above its limit, are admitted after all before, and their delay."""
-        at_us = max(self.at_us, (timer_ns - self.timer_offset_ns) // 1000)
+    def foresee(self, place: Place, timer_ns: int, deadline: int | None = None) -> int:
+        """Return when, on the timer, a place behind all others will be left, and count on it if that is in time."""
+        demands = place.demands  # none of them above its limit, so this comes to an end
+        at_us = max(self._at_us, (timer_ns - self._timer_offset_ns) // 1000)
         while True:
-            steps = [
-                demand.binding.rule.decide(state, at_us, demand.cost, False)
-                for demand, state in zip(demands, self.states, strict=True)
-            ]
-            denied = [step[3] for step in steps if not step[1]]
+            steps = self._steps(demands, at_us, consume=False)
+            denied = [step[3] or 0 for step in steps if not step[1]]
             if not denied:
-                return at_us, max(step[5] for step in steps)
-            at_us += max(retry_after or 0 for retry_after in denied)
+                break
+            at_us += max(denied)
+        leaves_ns = (at_us + max(step[5] for step in steps)) * 1000 + self._timer_offset_ns
+        if deadline is None or leaves_ns <= deadline:
+            self._at_us = at_us
+            self._states = [step[0] for step in self._steps(demands, at_us, consume=True)]
+            place.leaves_ns = leaves_ns
+        return leaves_ns
 
-    def take(self, demands: Sequence[Demand], at_us: int) -> None:
-        """Go on from the moment after these demands were admitted."""
-        self.at_us = at_us
-        self.states = [
-            demand.binding.rule.decide(state, at_us, demand.cost, True)[0]
-            for demand, state in zip(demands, self.states, strict=True)
+    def _steps(self, demands: Sequence[Demand], at_us: int, *, consume: bool) -> list[Step]:
+        return [
+            demand.binding.rule.decide(state, at_us, demand.cost, consume)
+            for demand, state in zip(demands, self._states, strict=True)
         ]
 
 
@@ -211,6 +210,8 @@ _lines_lock = threading.Lock()
 
 def _forget_all() -> None:
     """In a forked child those who stood in line do not exist any more."""
+    global _lines_lock  # noqa: PLW0603 - a thread that held it does not exist either
+    _lines_lock = threading.Lock()
     for lines in _lines.values():
         lines.__init__()  # type: ignore[misc]
 
@@ -248,6 +249,8 @@ def _until_departed(core: Core, queue: Place, departure_ns: int, outcome: Outcom
     try:
         while not queue.is_first() or core.timer() < departure_ns:
             yield Sleep(departure_ns if queue.is_first() else None)
+    except GeneratorExit:  # dropped as garbage, perhaps while this thread is inside the store: do not enter it
+        raise
     except BaseException:
         yield from _give_back(core, queue.demands, outcome)
         raise
@@ -258,28 +261,29 @@ def _wait_for_turn(core: Core, turn: Place, deadline: int | None) -> Generator[A
         yield from _refuse_the_hopeless(core, turn, deadline)
     while not turn.is_first():
         if deadline is not None and core.timer() >= deadline:
-            raise RateLimited((yield from _standing(core, turn.demands)))
+            raise RateLimited((yield from _standing(core, turn.demands))._replace(allowed=False))
         yield Sleep(deadline)
 
 
 def _refuse_the_hopeless(core: Core, turn: Place, deadline: int | None) -> Generator[Any, Any, None]:
     """Raise at once when not even the best case is in time; otherwise add this turn to the line's forecast."""
-    forecast = turn.line.forecast
+    line = turn.line
+    forecast = line.forecast
     if forecast is None:
         now_us, states = yield core.store.snapshot(turn.demands)
         forecast = Forecast(now_us, states, core.timer_at(now_us))
-        for place in turn.ahead():
-            forecast.take(place.demands, forecast.admission(place.demands, core.timer())[0])
-            place.foreseen = True
-    admitted_us, delay_us = forecast.admission(turn.demands, core.timer())
-    leaves_ns = (admitted_us + delay_us) * 1000 + forecast.timer_offset_ns
+    with core.lines.lock:
+        if line.forecast is None:
+            line.forecast = forecast
+            for place in turn.ahead():
+                forecast.foresee(place, core.timer())
+        leaves_ns = turn.leaves_ns  # set already if somebody behind was quicker
+        if leaves_ns is None:
+            leaves_ns = line.forecast.foresee(turn, core.timer(), deadline)
     if deadline is not None and leaves_ns > deadline:
         standing = yield from _standing(core, turn.demands)
         retry_after = max(0.0, (leaves_ns - core.timer()) / 1e9)
         raise RateLimited(standing._replace(allowed=False, retry_after=retry_after))
-    forecast.take(turn.demands, admitted_us)
-    turn.foreseen = True
-    turn.line.forecast = forecast
 
 
 def _until_admitted(

@@ -20,7 +20,7 @@ class Gate:
     A ``threading.Lock`` costs several times as much as the section that it guards here, and once threads queue up on it
     each section costs a switch of threads. Deleting the one item of a dict either works or raises, as one atomic
     operation with or without the interpreter's lock. Signal handlers run at calls and jumps back, never between the
-    deletion and the ``try`` behind it nor before the assignment that opens the gate: a context manager would be a call.
+    deletion and the ``try`` behind it nor before the assignment that opens the gate; so neither may be within a call.
     """
 
     __slots__ = ("__weakref__", "free")
@@ -32,26 +32,24 @@ class Gate:
     def alone(self, action: Callable[..., _Result], *args: Any) -> _Result:
         """Call `action` while nobody else is inside."""
         free = self.free
-        try:
-            del free[0]
-        except KeyError:
-            self.wait()
+        tries = 0
+        while True:
+            try:
+                del free[0]
+            except KeyError:
+                tries = pause(tries)
+            else:
+                break
         try:
             return action(*args)
         finally:
             free[0] = True
 
-    def wait(self) -> None:
-        """Enter once whoever is inside has left."""
-        tries = 0
-        while True:
-            time.sleep(0 if tries < _SPINS else 0.0005)  # its owner may have been preempted: let it run
-            tries += 1
-            try:
-                del self.free[0]
-            except KeyError:
-                continue
-            return
+
+def pause(tries: int) -> int:
+    """Let whoever is inside run: its thread may have been preempted."""
+    time.sleep(0 if tries < _SPINS else 0.0005)
+    return tries + 1
 
 
 def _open_all() -> None:

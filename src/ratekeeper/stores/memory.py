@@ -14,7 +14,7 @@ from ratekeeper.clock import Clock, wall_clock
 from ratekeeper.decision import NO_LAYERS, Answer, Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
-from ratekeeper.stores.gate import Gate
+from ratekeeper.stores.gate import Gate, pause
 from ratekeeper.stores.port import Binding, Charge, Demand, Inspection, Key, Operation, Outcome
 from ratekeeper.stores.shelves import Shelves, Table
 
@@ -79,10 +79,11 @@ class MemoryStore:
         """Forget everything."""
         self._gate.alone(self._close)
 
-    def hitter(self, binding: Binding, general: Callable[[Any, Any], Decision]) -> Callable[..., Decision]:
+    def hitter(  # noqa: C901 - calls would cost more than what they do
+        self, binding: Binding, general: Callable[[Any, Any], Decision]
+    ) -> Callable[..., Decision]:
         """Return the shortest way to `hit` one rule with a str key and an int cost; all else goes to `general`."""
-        gate = self._gate
-        free = gate.free
+        free = self._gate.free
         shelves = self._shelves
         clock = self._clock
         table = self._tables[binding.space]
@@ -95,10 +96,14 @@ class MemoryStore:
         def hit(key: Any, cost: Any = 1) -> Decision:
             if key.__class__ is not str or cost.__class__ is not int or cost < 1:
                 return general(key, cost)
-            try:
-                del free[0]
-            except KeyError:
-                gate.wait()
+            tries = 0
+            while True:  # as in Gate.alone, without the call
+                try:
+                    del free[0]
+                except KeyError:
+                    tries = pause(tries)
+                else:
+                    break
             try:
                 before = get(key)
                 if before is None:

@@ -108,13 +108,15 @@ class Shelves:
                 del shelf.table.shelves[shelf.due, shelf.level]
                 continue
             looks += 1
-            table, key = shelf.table, shelf.keys.popleft()
+            table, key = shelf.table, shelf.keys[0]
             if not self._drop(table, key, now):
                 self._place(table, key, table.states[key], now)
+            shelf.keys.popleft()  # last, so that a key that an interruption leaves in two places stays in one
         self.due = agenda[0][0] if agenda else NEVER
 
     def _is_full(self) -> bool:
-        return self.stored + self._emptied >= self.max_keys  # each has a place on a shelf
+        # What was emptied keeps its place on a shelf until that is looked at: at most as many again as there are keys.
+        return self.stored >= self.max_keys or self.stored + self._emptied >= 2 * self.max_keys
 
     def _drop(self, table: Table, key: Key, now: int) -> bool:
         """Let a key that was taken from its shelf go, if it has been emptied or has expired."""
@@ -154,25 +156,31 @@ class Shelves:
         """Let the smallest share go, of equals the one that is full again soonest; False: that is the newcomer."""
         newcomer = _standing(table, state, now)
         looked_at: list[tuple[tuple[float, int], Table, Key]] = []
-        freed = False
-        for owner, key in self._candidates():
-            if self._drop(owner, key, now):
-                freed = True
-                break
-            standing = _standing(owner, owner.states[key], now)
-            looked_at.append((standing, owner, key))
-            if owner is table and standing <= newcomer and standing[0] * table.rule.limit <= 1 and self.stored > _MANY:
-                break  # has used one unit at most, as in a flood of fresh keys: look no further
-        if not freed:
+        try:
+            for owner, key in self._candidates():
+                if self._drop(owner, key, now):
+                    if not self._is_full():
+                        return True
+                    continue
+                standing = _standing(owner, owner.states[key], now)
+                looked_at.append((standing, owner, key))
+                if (
+                    owner is table
+                    and standing <= newcomer
+                    and standing[0] * table.rule.limit <= 1
+                    and self.stored > _MANY
+                ):
+                    break  # has used one unit at most, as in a flood of fresh keys: look no further
             self.evictions += 1
-            lightest = min(looked_at, key=lambda candidate: candidate[0])
-            if lightest[0] <= newcomer:
-                looked_at.remove(lightest)
-                self._remove(*lightest[1:])
-                freed = True
-        for _, owner, key in looked_at:
-            self._place(owner, key, owner.states[key], now)
-        return freed
+            lightest = min(looked_at, key=lambda candidate: candidate[0], default=None)
+            if lightest is None or lightest[0] > newcomer:
+                return False
+            looked_at.remove(lightest)
+            self._remove(*lightest[1:])
+            return True
+        finally:
+            for _, owner, key in looked_at:
+                self._place(owner, key, owner.states[key], now)
 
     def _candidates(self) -> Iterator[tuple[Table, Key]]:
         """Take keys from the shelf of the smallest shares and from the one that is due first; of a few, take all."""

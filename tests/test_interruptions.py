@@ -1,0 +1,113 @@
+"""What an interruption at the worst moment must not leave behind."""
+
+import _thread
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from ratekeeper import AsyncLimiter, FixedWindow, Limiter, RateLimited, TokenBucket
+from ratekeeper.stores import MemoryStore
+from ratekeeper.testing import ManualClock
+from tests.waiters import until_async, untraced
+
+
+class InterruptsWhenGone:
+    """Interrupts the main thread at the moment that a gate's only item is deleted."""
+
+    __del__ = staticmethod(_thread.interrupt_main)
+
+
+@pytest.mark.parametrize("call", [lambda limiter: limiter.hit("a"), lambda limiter: limiter.peek("a")])
+def test_an_interruption_just_after_a_contended_entry_leaves_the_gate_open(call):
+    limiter = Limiter("100/s")
+    limiter.hit("a")
+    free = limiter.store._gate.free
+    del free[0]  # somebody is inside, and leaves in such a way that the next to enter is interrupted at once
+    leave = threading.Timer(0.01, lambda: free.setdefault(0, InterruptsWhenGone()))
+    with untraced():
+        leave.start()
+        with pytest.raises(KeyboardInterrupt):
+            call(limiter)
+    assert 0 in free
+
+
+def test_a_shaped_wait_that_is_dropped_as_garbage_does_not_enter_the_store_that_is_being_used():
+    script = """
+import asyncio, faulthandler, gc
+from ratekeeper import AsyncLimiter, LeakyBucket
+limiter = AsyncLimiter(LeakyBucket(10, 1, "shaping"))
+loop = asyncio.new_event_loop()
+async def leave_one_waiting():
+    await limiter.hit("k")
+    asyncio.ensure_future(limiter.wait("k"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+gc.disable()
+loop.run_until_complete(leave_one_waiting())
+loop.close()
+del loop
+faulthandler.dump_traceback_later(20, exit=True)
+limiter.store._gate.alone(gc.collect)
+print("went on")
+"""
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert finished.stdout == "went on\n"
+
+
+def test_an_interruption_while_room_is_made_keeps_every_key_on_a_shelf():
+    store = MemoryStore(max_keys=1)
+    limiter = Limiter(FixedWindow(10, 60), store, clock=ManualClock())
+    limiter.hit("first", cost=10)
+
+    class Interrupted(Exception):
+        pass
+
+    candidates = store._shelves._candidates
+
+    def interrupted_candidates():
+        yield from candidates()
+        raise Interrupted
+
+    store._shelves._candidates = interrupted_candidates
+    with pytest.raises(Interrupted):
+        limiter.hit("second", cost=5)
+    del store._shelves._candidates
+    limiter.hit("third", cost=5)
+    assert not limiter.peek("first", cost=1)
+    assert store.size == 1
+
+
+def test_keys_that_were_reset_take_no_room_from_others():
+    store = MemoryStore(max_keys=100)
+    limiter = Limiter(TokenBucket(100, 1), store, clock=ManualClock())
+    for number in range(90):
+        limiter.hit(f"login:{number}", cost=100)
+        limiter.reset(f"login:{number}")
+    for number in range(100):
+        limiter.hit(f"other:{number}")
+    assert (store.size, store.evictions) == (100, 0)
+
+
+def test_a_wait_that_ran_out_of_time_is_refused_with_a_denial():
+    async def main():
+        clock = ManualClock()
+        limiter = AsyncLimiter(TokenBucket(10, 1), clock=clock)
+        await limiter.hit("k", cost=5)
+        first = asyncio.create_task(limiter.wait("k", cost=10))
+        second = asyncio.create_task(limiter.wait("k", cost=1, timeout=6.5))
+        await until_async(lambda: len(limiter._core.lines.by_name) == 1, "both in line")
+        await asyncio.sleep(0)
+        await limiter.hit("k", cost=3)
+        clock.advance(6.5)
+        with pytest.raises(RateLimited) as refusal:
+            await second
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        return refusal.value.decision
+
+    assert not asyncio.run(main()).allowed
+    gc.collect()
