@@ -18,9 +18,9 @@ from ratekeeper import (
     SlidingWindowLog,
     TokenBucket,
 )
+from ratekeeper.lines import Waiter
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
-from ratekeeper.waiting import Waiter
 from tests.waiters import PATIENCE, Call, until, untraced
 
 LIMIT = 500

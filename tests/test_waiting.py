@@ -19,7 +19,7 @@ from ratekeeper import (
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
-    waiting,
+    lines,
 )
 from ratekeeper.algorithms.bucket import Bucket
 from ratekeeper.stores import MemoryStore
@@ -43,7 +43,7 @@ SHAPING = LeakyBucket(capacity=5, leak_rate=1, mode="shaping")
 
 @pytest.fixture(autouse=True)
 def waiters_that_tell_whether_they_sleep(monkeypatch):
-    monkeypatch.setattr("ratekeeper.waiting.Waiter", RecordingWaiter)
+    monkeypatch.setattr("ratekeeper.lines.Waiter", RecordingWaiter)
 
 
 @pytest.fixture
@@ -675,11 +675,11 @@ def interrupted(function, when):
 
 
 def test_what_ends_a_sleep_early_gives_the_place_and_the_reservation_back(clock, monkeypatch):
-    class Startled(waiting.Waiter):
+    class Startled(lines.Waiter):
         def sleep(self, seconds):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(waiting, "Waiter", Startled)
+    monkeypatch.setattr(lines, "Waiter", Startled)
     limiter = Limiter(SHAPING, clock=clock)
     limiter.hit("k", 2)
     with pytest.raises(KeyboardInterrupt):
@@ -893,9 +893,9 @@ def test_a_thread_that_is_slow_to_wake_up_still_departs_first(clock, monkeypatch
     limiter = Limiter(SHAPING, clock=clock)
     limiter.hit("k")
     waits = Waits(limiter, clock)
-    monkeypatch.setattr(waiting, "Waiter", Sleepyhead)
+    monkeypatch.setattr(lines, "Waiter", Sleepyhead)
     waits.start("a")
-    monkeypatch.setattr(waiting, "Waiter", RecordingWaiter)
+    monkeypatch.setattr(lines, "Waiter", RecordingWaiter)
     waits.start("b")
     second = waiters(limiter, "departure")[1]
     clock.advance(10)

@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-from ratekeeper import waiting
+from ratekeeper import lines
 from ratekeeper.stores import MemoryStore
 
 PATIENCE = 30  # seconds until a test gives up; nothing takes that long unless it is broken
@@ -30,7 +30,7 @@ async def until_async(condition, what):
         await asyncio.sleep(0)
 
 
-class RecordingWaiter(waiting.Waiter):
+class RecordingWaiter(lines.Waiter):
     """A waiter that tells whether it is asleep, and how often it has gone to sleep."""
 
     asleep = False

@@ -7,7 +7,7 @@
 
 To read the code: `decision` is what comes out; `algorithms/` holds the five rules, each a pure step in one file;
 `rates` and `rules` turn what people write into them; `stores/` keep state; `limiter` ties a set of rules to a store,
-and `waiting` is how callers wait their turn; `clock` is where time comes from.
+and `lines` and `waiting` are how callers wait their turn; `clock` is where time comes from.
 """
 
 from ratekeeper.algorithms import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from ratekeeper import arguments, keys, stores, waiting
+from ratekeeper import arguments, keys, lines, stores, waiting
 from ratekeeper.algorithms import Rule
 from ratekeeper.clock import Clock, SteeredClock, stopwatch
 from ratekeeper.decision import Decision, combine, from_answer
@@ -48,7 +48,7 @@ class Core:
         self.timer = clock or stopwatch  # how long to wait is not a matter of the wall clock, which may step
         self.steered = clock if isinstance(clock, SteeredClock) else None
         self.shapes = any(binding.rule.shapes for binding in bindings)
-        self.lines = waiting.lines_of(store)
+        self.lines = lines.lines_of(store)
         # One rule in memory, nothing switched off and nobody to tell: the store's own shortest way to a decision.
         plain = len(bindings) == 1 and enabled and on_decision is None
         self.at_once = store.hitter(bindings[0], self.hit_in_memory) if plain else None
@@ -211,7 +211,7 @@ class Limiter(_Shell):
         timeout = waiting.check_timeout(timeout)
         if not core.enabled:
             return core.tell(key, core.switched_off(demands))
-        waiter = waiting.Waiter()
+        waiter = lines.Waiter()
         with core.telling_refusal(key):
             decision = waiting.run(core, waiting.wait(core, demands, timeout, waiter), waiter)
         return core.tell(key, decision)
@@ -302,7 +302,7 @@ class AsyncLimiter(_Shell):
         timeout = waiting.check_timeout(timeout)
         if not core.enabled:
             return core.tell(key, core.switched_off(demands))
-        waiter = waiting.AsyncWaiter()
+        waiter = lines.AsyncWaiter()
         with core.telling_refusal(key):
             decision = await waiting.run_async(core, waiting.wait(core, demands, timeout, waiter), waiter)
         return core.tell(key, decision)

@@ -17,6 +17,7 @@ Log = Any  # array("q"), or nothing for an untouched key
 _HEAD, _BASE = 0, 1
 _FIRST = 2
 _TIME, _TOTAL = 0, 1
+_SHORT = 128  # a log that is shorter gives room back at once, a longer one when half of it has expired
 _FAR = 1 << 61
 
 
@@ -173,7 +174,7 @@ def _forget_expired(log: Log, head: int, base: int) -> int:
     """Let the live entries begin at `head`; return where that is once room has been given back."""
     if head == log[_HEAD]:
         return head
-    if head > _FIRST + len(log) // 2:
+    if len(log) < _SHORT or head > _FIRST + len(log) // 2:
         del log[_FIRST:head]
         head = _FIRST
     if base > _FAR:  # count from zero again, long before a total outgrows its 64 bits

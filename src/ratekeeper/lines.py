@@ -1,0 +1,207 @@
+"""Who waits, and in which order: lines of places, and a forecast of when each will be left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from ratekeeper.algorithms.rule import Step
+from ratekeeper.stores.port import Demand
+
+
+class Waiter:
+    """One caller that sleeps in a thread."""
+
+    def __init__(self) -> None:
+        self.nudged = False
+        self._woken = threading.Lock()  # held until woken; an Event may stay locked when a signal interrupts it
+        self._woken.acquire()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # woken already
+            self._woken.release()
+
+    def sleep(self, seconds: float | None) -> None:
+        self._woken.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+
+
+class AsyncWaiter:
+    """One caller that sleeps in an event loop; anyone may wake it from any thread."""
+
+    def __init__(self) -> None:
+        self.nudged = False
+        self._event = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is waiting there any more
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def sleep(self, seconds: float | None) -> None:
+        alarm = None if seconds is None else self._loop.call_later(seconds, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+        self._event.clear()
+
+
+class Line:
+    """The places of those who wait for the same keys, held weakly: who is gone, however that came, waits no more."""
+
+    def __init__(self) -> None:
+        self.places: OrderedDict[object, weakref.ref[Place]] = OrderedDict()  # by their tokens
+        self.forecast: Forecast | None = None
+
+    def present(self) -> list[Place]:
+        """Return who is in line, first come first."""
+        return [place for reference in list(self.places.values()) if (place := reference()) is not None]
+
+    def first(self) -> Place | None:
+        """Return who is first in line."""
+        while True:
+            with suppress(RuntimeError):  # a place that is garbage left meanwhile
+                return next((place for held in self.places.values() if (place := held()) is not None), None)
+
+
+class Place:
+    """A place in a line, left at the end of its `with` block at the latest."""
+
+    def __init__(self, lines: Lines, name: Hashable, waiter: Waiter | AsyncWaiter, demands: Sequence[Demand]) -> None:
+        self.waiter = waiter
+        self.demands = demands
+        self.served = False
+        self.leaves_ns: int | None = None  # when, on the timer, if the line's forecast counts on this place
+        self._lines = lines
+        self._name = name
+        self._token = token = object()
+        reference = weakref.ref(self, lambda _: lines.leave(name, token))
+        with lines.lock:
+            self.line = lines.by_name.setdefault(name, Line())
+            self.line.places[token] = reference
+
+    def is_first(self) -> bool:
+        with self._lines.lock:
+            return self.line.first() is self
+
+    def ahead(self) -> list[Place]:
+        """Return those who came before and still wait, first come first."""
+        with self._lines.lock:
+            places = self.line.present()
+        return [place for place in places[: places.index(self)] if not place.served]
+
+    def leave(self) -> None:
+        """Leave the line, if not yet done, and wake whoever is first then."""
+        self._lines.leave(self._name, self._token, as_foreseen=self.served or self.leaves_ns is None)
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.leave()
+
+
+class Lines:
+    """All lines of one store in this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # a place that is garbage leaves its line at any moment
+        self.by_name: dict[Hashable, Line] = {}
+
+    def leave(self, name: Hashable, token: object, *, as_foreseen: bool = False) -> None:
+        """Take a place out of its line and wake whoever is first then."""
+        with self.lock:
+            line = self.by_name.get(name)
+            if line is None or token not in line.places:
+                return
+            del line.places[token]
+            if not line.places:
+                del self.by_name[name]
+                return
+            if not as_foreseen:
+                line.forecast = None  # those behind move up
+            following = line.first()
+        if following is not None:
+            following.waiter.wake()
+
+    def nudge(self, demands: Sequence[Demand]) -> None:
+        """Let the first in each line that waits for one of these keys try again: something was given back."""
+        if not self.by_name:
+            return
+        keys = {identity(demand) for demand in demands}
+        with self.lock:
+            for line in list(self.by_name.values()):  # a place that is garbage may leave meanwhile
+                place = line.first()
+                if place is not None and not keys.isdisjoint(map(identity, place.demands)):
+                    line.forecast = None
+                    place.waiter.nudged = True
+                    place.waiter.wake()
+
+
+class Forecast:
+    """When those in line will be admitted if nobody else comes, by the rules' own step on copies of the states."""
+
+    def __init__(self, now_us: int, states: list[Any], timer_ns: int) -> None:
+        self._states = states
+        self._at_us = now_us
+        self._timer_offset_ns = timer_ns - now_us * 1000
+
+    def foresee(self, place: Place, timer_ns: int, deadline: int | None = None) -> int:
+        """Return when, on the timer, a place behind all others will be left, and count on it if that is in time."""
+        demands = place.demands  # none of them above its limit, so this comes to an end
+        at_us = max(self._at_us, (timer_ns - self._timer_offset_ns) // 1000)
+        while True:
+            steps = self._steps(demands, at_us, consume=False)
+            denied = [step[3] or 0 for step in steps if not step[1]]
+            if not denied:
+                break
+            at_us += max(denied)
+        leaves_ns = (at_us + max(step[5] for step in steps)) * 1000 + self._timer_offset_ns
+        if deadline is None or leaves_ns <= deadline:
+            self._at_us = at_us
+            self._states = [step[0] for step in self._steps(demands, at_us, consume=True)]
+            place.leaves_ns = leaves_ns
+        return leaves_ns
+
+    def _steps(self, demands: Sequence[Demand], at_us: int, *, consume: bool) -> list[Step]:
+        return [
+            demand.binding.rule.decide(state, at_us, demand.cost, consume)
+            for demand, state in zip(demands, self._states, strict=True)
+        ]
+
+
+_lines: weakref.WeakKeyDictionary[Any, Lines] = weakref.WeakKeyDictionary()
+_lines_lock = threading.Lock()
+
+
+def _forget_all() -> None:
+    """In a forked child those who stood in line do not exist any more."""
+    global _lines_lock  # noqa: PLW0603 - a thread that held it does not exist either
+    _lines_lock = threading.Lock()
+    for lines in _lines.values():
+        lines.__init__()  # type: ignore[misc]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+def lines_of(store: Any) -> Lines:
+    """Return the lines of a store, the same for all limiters on it."""
+    with _lines_lock:
+        return _lines.setdefault(store, Lines())
+
+
+def identity(demand: Demand) -> Hashable:
+    """Return what a line is named by: one key of one rule."""
+    return demand.binding.space, demand.key
