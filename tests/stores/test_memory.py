@@ -835,3 +835,14 @@ def test_a_flood_through_all_shares_keeps_the_memory_of_a_full_store_flat():
             if number == 2_000:
                 full = grown()
         assert grown() < 1.5 * full
+
+
+def test_a_key_that_was_emptied_and_comes_back_takes_no_more_room_than_there_is():
+    store = MemoryStore(max_keys=3)
+    limiter = Limiter(FixedWindow(100, 300), store, clock=ManualClock())
+    for key in ("a", "b", "c"):
+        limiter.hit(key)
+    limiter.refund("a")
+    limiter.hit("d")
+    limiter.hit("a")
+    assert (store.size, store.evictions) == (3, 1)

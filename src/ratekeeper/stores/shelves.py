@@ -78,14 +78,14 @@ class Shelves:
 
     def add(self, table: Table, key: Key, state: Any, now: int) -> None:
         """Store a key that is new; when the store is full somebody goes, and that may be the new key itself."""
+        if self._is_full():
+            self.collect(now)
+        if self._is_full() and not self._make_room(table, state, now):
+            return
         if key in table.emptied:  # it still has its place on a shelf
             table.emptied.remove(key)
             self._emptied -= 1
         else:
-            if self._is_full():
-                self.collect(now)
-            if self._is_full() and not self._make_room(table, state, now):
-                return
             self._place(table, key, state, now)
         table.states[key] = state
         self.stored += 1
