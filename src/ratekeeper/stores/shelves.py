@@ -53,10 +53,6 @@ class Shelf:
         self.level = level
         self.keys: deque[Key] = deque()
 
-    @property
-    def rank(self) -> tuple[int, int]:
-        return self.level, self.due
-
 
 class Shelves:
     """All shelves of a store. Not thread-safe: the store's gate is held."""
@@ -82,10 +78,7 @@ class Shelves:
             self.collect(now)
         if self._is_full() and not self._make_room(table, state, now):
             return
-        if key in table.emptied:  # it still has its place on a shelf
-            table.emptied.remove(key)
-            self._emptied -= 1
-        else:
+        if not self._was_emptied(table, key):  # otherwise it still has its place on a shelf
             self._place(table, key, state, now)
         table.states[key] = state
         self.stored += 1
@@ -118,11 +111,17 @@ class Shelves:
         # What was emptied keeps its place on a shelf until that is looked at: at most as many again as there are keys.
         return self.stored >= self.max_keys or self.stored + self._emptied >= 2 * self.max_keys
 
+    def _was_emptied(self, table: Table, key: Key) -> bool:
+        """Tell whether a key has only its place left, and count on that place no more."""
+        if key not in table.emptied:
+            return False
+        table.emptied.remove(key)
+        self._emptied -= 1
+        return True
+
     def _drop(self, table: Table, key: Key, now: int) -> bool:
         """Let a key that was taken from its shelf go, if it has been emptied or has expired."""
-        if key in table.emptied:
-            table.emptied.remove(key)
-            self._emptied -= 1
+        if self._was_emptied(table, key):
             return True
         state = table.states.get(key)
         if state is not None and table.rule.expires_at(state) > now:
