@@ -57,7 +57,8 @@ def seconds(clock):
 
 
 def nobody_waits(limiter):
-    return limiter._core.lines.by_name == {}
+    lines = limiter._core.lines
+    return (lines.by_name, lines._claims, lines._claimed) == ({}, {}, {})
 
 
 class Waits:
@@ -80,6 +81,9 @@ class Waits:
             f"{len(self.calls)} calls that have ended or sleep; ended are {self.ended}",
         )
 
+    def _waiters(self):
+        return waiters(self.limiter) + waiters(self.limiter, "departure")
+
     def _wait(self, name, key, cost, timeout):
         try:
             self.limiter.wait(key, cost, timeout)
@@ -90,7 +94,12 @@ class Waits:
     def advance(self, amount, ends=0):
         """Move the clock, and wait for this many more ends."""
         expected = len(self.ended) + ends
+        asleep = {waiter: waiter.sleeps for waiter in self._waiters()}
         self.clock.advance(amount)
+        until(
+            lambda: all(asleep.get(waiter) != waiter.sleeps for waiter in self._waiters()),
+            "all who waited have looked at the clock",
+        )
         until(lambda: len(self.ended) >= expected, f"{expected} ends; there are {self.ended}")
         self.settle()
 
@@ -1030,6 +1039,100 @@ def test_an_exhausted_user_does_not_hold_up_the_other_users_of_a_tenant(clock):
     waits.start("ada", key=ada, cost=5)
     assert limiter.wait(bob).allowed
     waits.advance(5, ends=1)
+
+
+SHARED = {"user": TokenBucket(100, 100), "tenant": TokenBucket(10, 1)}
+ADA, BOB, EVE = ({"user": user, "tenant": "acme"} for user in ("ada", "bob", "eve"))
+
+
+def exhausted(clock, rules=SHARED):
+    """A limiter whose tenant has used up its limit."""
+    limiter = Limiter(rules, clock=clock)
+    limiter.charge(ADA, {"user": 0, "tenant": 10})
+    return limiter
+
+
+def test_a_key_that_several_share_serves_them_in_the_order_of_arrival_whatever_the_costs(clock):
+    waits = Waits(exhausted(clock), clock)
+    waits.start("ada", key=ADA, cost=10)
+    waits.start("bob", key=BOB)
+    waits.start("eve", key=EVE, cost=2)
+    waits.advance(1)
+    waits.advance(8)
+    assert waits.ended == []
+    waits.advance(1, ends=1)
+    waits.advance(1, ends=1)
+    waits.advance(1)
+    waits.advance(1, ends=1)
+    assert waits.ended == [("ada", 10), ("bob", 11), ("eve", 13)]
+    assert nobody_waits(waits.limiter)
+
+
+def test_who_waits_for_a_shared_key_after_its_own_goes_before_those_who_came_later(clock):
+    limiter = exhausted(clock, {"user": TokenBucket(6, 1), "tenant": TokenBucket(10, 2)})
+    limiter.charge(ADA, {"user": 6, "tenant": 0})
+    waits = Waits(limiter, clock)
+    waits.start("ada", key=ADA, cost=6)
+    waits.start("bob", key=BOB, cost={"tenant": 10})
+    waits.advance(5, ends=1)
+    waits.advance(1)
+    until(lambda: any(key == "acme" for _, key in limiter._core.lines._claims), "ada waits for the tenant's limit")
+    waits.start("eve", key=EVE)
+    waits.advance(1)
+    assert waits.ended == [("bob", 5)]
+    waits.advance(1, ends=1)
+    waits.advance(0.5, ends=1)
+    assert waits.ended == [("bob", 5), ("ada", 8), ("eve", 8.5)]
+
+
+def test_limiters_of_different_rules_serve_a_key_that_they_share_in_the_order_of_arrival(clock):
+    both = exhausted(clock)
+    tenant = Limiter({"tenant": SHARED["tenant"]}, both.store, clock=clock)
+    first, second = Waits(both, clock), Waits(tenant, clock)
+    second.ended, second.calls = first.ended, first.calls
+    first.start("ada", key=ADA, cost=10)
+    second.start("bob", key="acme")
+    first.advance(9)
+    assert first.ended == []
+    first.advance(1, ends=1)
+    first.advance(1, ends=1)
+    assert first.ended == [("ada", 10), ("bob", 11)]
+
+
+def test_a_timeout_passes_while_others_wait_for_a_shared_key(clock):
+    waits = Waits(exhausted(clock), clock)
+    waits.start("ada", key=ADA, cost=10)
+    waits.start("bob", key=BOB, timeout=2)
+    waits.advance(1)
+    waits.advance(1, ends=1)
+    assert waits.ended == [("bob refused", 2)]
+    waits.advance(8, ends=1)
+
+
+def test_a_timeout_that_a_shared_key_makes_impossible_is_refused_at_once(clock):
+    waits = Waits(exhausted(clock), clock)
+    waits.start("ada", key=ADA, cost=10)
+    with pytest.raises(RateLimited) as raised:
+        Call(waits.limiter.wait, BOB, 3, 2.5).outcome()
+    assert (raised.value.decision.rule, raised.value.decision.retry_after) == ("tenant", 3.0)
+    waits.advance(10, ends=1)
+
+
+def test_a_cancelled_wait_for_a_shared_key_lets_the_next_move_up(clock):
+    async def scenario():
+        limiter = AsyncLimiter(SHARED, clock=clock)
+        await limiter.charge(ADA, {"user": 0, "tenant": 10})
+        ada = asyncio.create_task(limiter.wait(ADA, 10))
+        await until_async(lambda: in_line(limiter) == 1, "one in line")
+        bob = asyncio.create_task(limiter.wait(BOB))
+        await until_async(lambda: in_line(limiter) == 2, "two in line")
+        clock.advance(5)
+        await asyncio.sleep(0)
+        ada.cancel()
+        decision = await asyncio.wait_for(bob, PATIENCE)
+        assert (decision.layers["tenant"].remaining, nobody_waits(limiter)) == (4, True)
+
+    asyncio.run(scenario())
 
 
 def test_a_layered_wait_is_refused_when_one_rule_cannot_be_in_time(clock):

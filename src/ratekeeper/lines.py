@@ -1,12 +1,18 @@
-"""Who waits, and in which order: lines of places, and a forecast of when each will be left."""
+"""Who waits, and in which order: lines of places, and a forecast of when each will be left.
+
+Those who wait for the same keys stand in one line, and only its first tries. The first of different lines may share a
+key, a tenant's say: each of them claims the one key that keeps it waiting longest, and whoever came later leaves that
+key to it. So a key serves in the order of arrival, and a user who waits for a limit of his own holds up nobody else.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import threading
 import weakref
-from collections import OrderedDict
+from bisect import insort
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -58,7 +64,7 @@ class Line:
     """The places of those who wait for the same keys, held weakly: who is gone, however that came, waits no more."""
 
     def __init__(self) -> None:
-        self.places: OrderedDict[object, weakref.ref[Place]] = OrderedDict()  # by their tokens
+        self.places: dict[int, weakref.ref[Place]] = {}  # by their tickets
         self.forecast: Forecast | None = None
 
     def present(self) -> list[Place]:
@@ -82,11 +88,10 @@ class Place:
         self.leaves_ns: int | None = None  # when, on the timer, if the line's forecast counts on this place
         self._lines = lines
         self._name = name
-        self._token = token = object()
-        reference = weakref.ref(self, lambda _: lines.leave(name, token))
         with lines.lock:
+            self._ticket = ticket = next(lines.tickets)
             self.line = lines.by_name.setdefault(name, Line())
-            self.line.places[token] = reference
+            self.line.places[ticket] = weakref.ref(self, lambda _: lines.leave(name, ticket))
 
     def is_first(self) -> bool:
         with self._lines.lock:
@@ -98,9 +103,18 @@ class Place:
             places = self.line.present()
         return [place for place in places[: places.index(self)] if not place.served]
 
+    def claim(self, demand: Demand) -> None:
+        """Wait for this one's key, before all who came later."""
+        self._lines.claim(self._ticket, identity(demand), self.waiter)
+
+    def yields_to(self) -> Demand | None:
+        """Return a demand whose key somebody who came earlier waits for."""
+        with self._lines.lock:
+            return next((one for one in self.demands if self._lines.claimed_before(self._ticket, identity(one))), None)
+
     def leave(self) -> None:
         """Leave the line, if not yet done, and wake whoever is first then."""
-        self._lines.leave(self._name, self._token, as_foreseen=self.served or self.leaves_ns is None)
+        self._lines.leave(self._name, self._ticket, as_foreseen=self.served or self.leaves_ns is None)
 
     def __enter__(self) -> Place:
         return self
@@ -116,15 +130,19 @@ class Lines:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # a place that is garbage leaves its line at any moment
+        self.tickets = itertools.count()  # the order of arrival
         self.by_name: dict[Hashable, Line] = {}
+        self._claims: dict[Hashable, list[int]] = {}  # by key: the tickets of those who wait for it, in order
+        self._claimed: dict[int, tuple[Hashable, Waiter | AsyncWaiter]] = {}  # by ticket
 
-    def leave(self, name: Hashable, token: object, *, as_foreseen: bool = False) -> None:
+    def leave(self, name: Hashable, ticket: int, *, as_foreseen: bool = False) -> None:
         """Take a place out of its line and wake whoever is first then."""
         with self.lock:
+            self._disclaim(ticket)
             line = self.by_name.get(name)
-            if line is None or token not in line.places:
+            if line is None or ticket not in line.places:
                 return
-            del line.places[token]
+            del line.places[ticket]
             if not line.places:
                 del self.by_name[name]
                 return
@@ -133,6 +151,33 @@ class Lines:
             following = line.first()
         if following is not None:
             following.waiter.wake()
+
+    def claim(self, ticket: int, key: Hashable, waiter: Waiter | AsyncWaiter) -> None:
+        """Note that whoever has this ticket waits for this key, and for no other."""
+        with self.lock:
+            if self._claimed.get(ticket, (None,))[0] != key:
+                self._disclaim(ticket)
+                self._claimed[ticket] = key, waiter
+                insort(self._claims.setdefault(key, []), ticket)
+
+    def claimed_before(self, ticket: int, key: Hashable) -> bool:
+        """Tell whether somebody who came earlier waits for this key."""
+        claims = self._claims.get(key)
+        return claims is not None and claims[0] < ticket
+
+    def _disclaim(self, ticket: int) -> None:
+        """Give up a claim, if there is one, and wake whoever is first to wait for that key then."""
+        if ticket not in self._claimed:
+            return
+        key = self._claimed[ticket][0]
+        claims = self._claims.get(key, [])
+        if ticket in claims:  # not if an interruption came between the two
+            claims.remove(ticket)
+        if claims:
+            self._claimed[claims[0]][1].wake()
+        else:
+            self._claims.pop(key, None)
+        del self._claimed[ticket]
 
     def nudge(self, demands: Sequence[Demand]) -> None:
         """Let the first in each line that waits for one of these keys try again: something was given back."""

@@ -42,7 +42,7 @@ def wait(core: Core, demands: Sequence[Demand], timeout: float | None, waiter: W
     with Place(core.lines, ("turn", name), waiter, demands) as turn:
         if not turn.is_first():
             yield from _wait_for_turn(core, turn, deadline)
-        decision, outcome, answered_ns = yield from _until_admitted(core, demands, deadline, waiter)
+        decision, outcome, answered_ns = yield from _until_admitted(core, turn, deadline)
         turn.served = True
         if decision.delay:
             with Place(core.lines, ("departure", name), waiter, demands) as queue:
@@ -94,11 +94,14 @@ def _refuse_the_hopeless(core: Core, turn: Place, deadline: int | None) -> Gener
 
 
 def _until_admitted(
-    core: Core, demands: Sequence[Demand], deadline: int | None, waiter: Waiter | AsyncWaiter
+    core: Core, turn: Place, deadline: int | None
 ) -> Generator[Any, Any, tuple[Decision, Outcome, int]]:
     """Try, and try again when the answer said; return the decision, the outcome and when that was, on the timer."""
+    demands = turn.demands
     while True:
-        waiter.nudged = False
+        if turn.yields_to() is not None:
+            yield from _yield_to_others(core, turn, deadline)
+        turn.waiter.nudged = False
         if core.shapes and deadline is not None:  # do not take a place in the queue that would be left at once
             outcome = yield core.store.execute("peek", demands)
             decision = core.conclude(demands, outcome)
@@ -119,8 +122,22 @@ def _until_admitted(
         )
         if retry_ns > (math.inf if deadline is None else deadline) or retry_ns == math.inf:
             raise RateLimited(decision)
-        while core.timer() < retry_ns and not waiter.nudged:
+        turn.claim(max(zip(demands, outcome.answers, strict=True), key=lambda each: each[1][2] or 0)[0])
+        while core.timer() < retry_ns and not turn.waiter.nudged:
             yield Sleep(int(retry_ns))
+
+
+def _yield_to_others(core: Core, turn: Place, deadline: int | None) -> Generator[Any, Any, None]:
+    """Wait until nobody who came earlier, in another line, waits for one of these keys."""
+    if deadline is not None:
+        standing = yield from _standing(core, turn.demands)
+        if core.timer() + standing.retry_after * 1e9 > deadline:
+            raise RateLimited(standing)
+    while (demand := turn.yields_to()) is not None:
+        if deadline is not None and core.timer() >= deadline:
+            raise RateLimited((yield from _standing(core, turn.demands))._replace(allowed=False))
+        turn.claim(demand)
+        yield Sleep(deadline)
 
 
 def _late_by(decision: Decision, answered_ns: int, deadline: int | None) -> float:

@@ -64,8 +64,11 @@ class Bucket:
             return state, False, max(0, (full - level) // period_us), retry_after, self._drained(level, lead), 0
         delay = self._drained(level, lead) if self.shapes else 0
         if consume:
-            state = (after, now + lead, period_us)
-            return state, True, (full - after) // period_us, 0, lead - -after // units, delay
+            reset_after = -(-after // units)
+            if lead:  # adding nothing would cost as much as adding something
+                reset_after += lead
+                now += lead
+            return (after, now, period_us), True, (full - after) // period_us, 0, reset_after, delay
         return state, True, (full - level) // period_us, 0, self._drained(level, lead), delay
 
     def charge(self, state: State | None, now: int, cost: int) -> State:

@@ -79,9 +79,7 @@ class MemoryStore:
         """Forget everything."""
         self._gate.alone(self._close)
 
-    def hitter(  # noqa: C901 - calls would cost more than what they do
-        self, binding: Binding, general: Callable[[Any, Any], Decision]
-    ) -> Callable[..., Decision]:
+    def hitter(self, binding: Binding, general: Callable[[Any, Any], Decision]) -> Callable[..., Decision]:
         """Return the shortest way to `hit` one rule with a str key and an int cost; all else goes to `general`."""
         free = self._gate.free
         shelves = self._shelves
@@ -92,9 +90,10 @@ class MemoryStore:
         decide = binding.rule.decide
         limit = binding.rule.limit
         name = binding.name
+        one = 1
 
         def hit(key: Any, cost: Any = 1) -> Decision:
-            if key.__class__ is not str or cost.__class__ is not int or cost < 1:
+            if key.__class__ is not str or (cost is not one and (cost.__class__ is not int or cost < 1)):
                 return general(key, cost)
             tries = 0
             while True:  # as in Gate.alone, without the call
@@ -110,11 +109,11 @@ class MemoryStore:
                     keys.check(key)  # what is stored has been checked
                 now = clock() // 1000
                 state, allowed, remaining, retry_after, reset_after, delay = decide(before, now, cost, True)
-                if before is None:
-                    if allowed:
+                if state is not before:
+                    if before is None:
                         shelves.add(table, key, state, now)
-                elif state is not before:
-                    states[key] = state
+                    else:
+                        states[key] = state
                 if now >= shelves.due:
                     shelves.collect(now)
             finally:
