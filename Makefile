@@ -37,6 +37,7 @@ torture: $(VENV)/.dev ## run the drills that are too long for the tests
 	$(VENV)/bin/python -m tests.torture $(ARGS)
 
 mutants: .venvs/mutants/.mutants ## mutate the algorithms and list what no test noticed
+	rm -rf mutants # or it would run an older copy of the tests
 	.venvs/mutants/bin/mutmut run
 	.venvs/mutants/bin/mutmut results
 

@@ -61,15 +61,15 @@ class Bucket:
         full = self.full
         if after > full:
             retry_after = None if cost > self.capacity else lead - (full - after) // units
-            return state, False, max(0, (full - level) // period_us), retry_after, self._drained(level, lead), 0
-        delay = self._drained(level, lead) if self.shapes else 0
+            return state, False, max(0, (full - level) // period_us), retry_after, lead - -level // units, 0
+        delay = lead - -level // units if self.shapes else 0
         if consume:
             reset_after = -(-after // units)
             if lead:  # adding nothing would cost as much as adding something
                 reset_after += lead
                 now += lead
             return (after, now, period_us), True, (full - after) // period_us, 0, reset_after, delay
-        return state, True, (full - level) // period_us, 0, self._drained(level, lead), delay
+        return state, True, (full - level) // period_us, 0, lead - -level // units, delay
 
     def charge(self, state: State | None, now: int, cost: int) -> State:
         level, at = self._settle(state, now)
@@ -112,10 +112,6 @@ class Bucket:
         if (at - now) * self.units > self.full:
             return 0, now
         return level, at  # the clock stepped back: decide when the state was written
-
-    def _drained(self, level: int, lead: int) -> int:
-        """Return how long until this level has drained, counted from the clock's reading."""
-        return lead - -level // self.units if level else 0
 
     def _lower(self, state: State | None, now: int, amount: int) -> State | tuple[()]:
         level, at = self._settle(state, now)

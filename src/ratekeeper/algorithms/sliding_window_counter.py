@@ -100,12 +100,9 @@ class SlidingWindowCounter:
         start = now - now % window
         if state:
             stored, count, before = state
-            if stored >= start:
-                if stored < start + window:
-                    return start, count, before
-                if stored < start + 2 * window:  # the clock stepped back: decide at the start of the stored window
-                    return stored - stored % window, count, before
-            elif stored >= start - window:
+            if start <= stored < start + 2 * window:  # the next window: the clock stepped back, decide at its start
+                return stored - stored % window, count, before
+            if start - window <= stored < start:
                 return start, 0, count
         return start, 0, 0
 

@@ -118,17 +118,13 @@ class SlidingWindowLog:
 
     def _settle(self, log: Log, now: int) -> tuple[int, int, int, int]:
         """Return when a decision at `now` is taken, where the live entries begin, the total before them, and theirs."""
-        if not log:
+        window = self.window_us
+        if not log or log[-2] > now + window:
             return now, _FIRST, 0, 0
-        at = now
-        newest = log[-2]
-        if newest > now:
-            if newest > now + self.window_us:
-                return now, len(log), log[-1], 0
-            at = newest  # the clock stepped back: decide when the newest unit was admitted
+        at = max(now, log[-2])  # if the clock stepped back: decide when the newest unit was admitted
         head = log[_HEAD]
         base = log[_BASE]
-        expired = at - self.window_us
+        expired = at - window
         if log[head] <= expired:
             head = _seek(log, head, _TIME, expired)
             base = log[head - 1]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratekeeper import Limiter, SlidingWindowLog
-from ratekeeper.algorithms import EMPTY
+from ratekeeper.algorithms import EMPTY, sliding_window_log
 from ratekeeper.algorithms.sliding_window_log import _seek
 
 SECOND = 1_000_000
@@ -208,3 +208,38 @@ def test_a_log_that_was_long_once_is_short_again():
     log = rule.charge(log, 61 * SECOND, 1)
     assert rule.words(log, 61 * SECOND)["count"] == 2
     assert sys.getsizeof(log) < 500
+
+
+def test_what_is_left_is_true_after_units_have_left():
+    rule = SlidingWindowLog(limit=10, window="10us")
+    log = None
+    left = []
+    for now in (100, 109, 110, 111):
+        log, _, remaining, *_ = rule.decide(log, now, 1, consume=True)
+        left.append(remaining)
+    assert left == [9, 8, 8, 7]
+
+
+def test_totals_count_from_zero_again_before_they_outgrow_their_bits(monkeypatch):
+    rule = SlidingWindowLog(limit=300, window="100us")
+
+    def answers():
+        log = None
+        for now in range(1000, 3000):
+            log, *answer = rule.decide(log, now, 1 + now % 3, consume=True)
+            yield answer
+            if now % 10 == 0:  # the oldest unit of all, which stands right behind what has left
+                log = rule.give_back(log, now, 1, now - 99, now + 1)
+
+    expected = list(answers())
+    monkeypatch.setattr(sliding_window_log, "_FAR", 50)
+    assert list(answers()) == expected
+
+
+def test_a_log_whose_newest_unit_is_more_than_a_window_ahead_counts_as_untouched():
+    rule = SlidingWindowLog(limit=2, window="10us")
+    log = None
+    for now in (100, 109):
+        log = rule.decide(log, now, 1, consume=True)[0]
+    assert rule.decide(log, 99, 1, consume=False)[1:3] == (False, 0)
+    assert rule.decide(log, 98, 1, consume=False)[1:3] == (True, 2)
