@@ -15,10 +15,12 @@ run: $(VENV)/bin/ratekeeper ## show the algorithms side by side on simulated tra
 	$(VENV)/bin/ratekeeper simulate $(ARGS)
 
 test: $(VENV)/.dev ## run the tests and report branch coverage (at least 95 %)
+	tools/servers.sh
 	$(VENV)/bin/coverage run -m pytest $(ARGS)
 	$(VENV)/bin/coverage report
 
 test-all: ## run the tests on each Python from 3.10 to 3.13 that works here
+	tools/servers.sh
 	ARGS='$(ARGS)' tools/test_all.sh $(PYTHONS)
 
 check: $(VENV)/.dev ## check format, lint and types

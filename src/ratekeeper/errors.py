@@ -29,6 +29,11 @@ class InvalidRule(RatekeeperError, ValueError):
 class StoreUnavailable(RatekeeperError):
     """The store could not answer in time, and the limiter was told to raise."""
 
+    def __init__(self, message: str, *, away: bool = True) -> None:
+        super().__init__(message)
+        self.away = away
+        """Whether others will find it the same; not so if one key is at fault, or time ran out before it was asked."""
+
 
 class RateLimited(RatekeeperError):
     """The request is not admitted (in time); ``decision`` says why and until when."""

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ratekeeper import arguments, keys, lines, stores, waiting
 from ratekeeper.algorithms import Rule
@@ -16,8 +16,9 @@ from ratekeeper.clock import Clock, SteeredClock, stopwatch
 from ratekeeper.decision import Decision, combine, from_answer
 from ratekeeper.errors import InvalidRule, RateLimited
 from ratekeeper.rates import show
+from ratekeeper.resilience import Guard, OnError
 from ratekeeper.rules import Rules, named
-from ratekeeper.stores import MemoryStore
+from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore, Store
 from ratekeeper.stores.port import Binding, Demand, Inspection, Key, Operation, Outcome
 
 Keys = Key | Mapping[str, Key]
@@ -35,10 +36,12 @@ class Core:
     def __init__(
         self,
         bindings: tuple[Binding, ...],
-        store: MemoryStore,
+        store: Store,
         clock: Clock | None,
+        *,
         enabled: bool,
         on_decision: Hook | None,
+        guard: Guard | None,
     ) -> None:
         self.bindings = bindings
         self.store = store
@@ -49,9 +52,17 @@ class Core:
         self.steered = clock if isinstance(clock, SteeredClock) else None
         self.shapes = any(binding.rule.shapes for binding in bindings)
         self.lines = lines.lines_of(store)
-        # One rule in memory, nothing switched off and nobody to tell: the store's own shortest way to a decision.
-        plain = len(bindings) == 1 and enabled and on_decision is None
-        self.at_once = store.hitter(bindings[0], self.hit_in_memory) if plain else None
+        self.at_once: Callable[..., Decision] | None = None
+        self.execute: Callable[..., Any]
+        self.inspect: Callable[[Sequence[Demand]], Any] = store.inspect
+        if isinstance(store, MemoryStore):
+            self.execute, self.snapshot = store.execute, store.snapshot
+            # One rule, nothing switched off and nobody to tell: the store's own shortest way to a decision.
+            if len(bindings) == 1 and enabled and on_decision is None:
+                self.at_once = store.hitter(bindings[0], self.hit_in_memory)
+        elif guard is not None:
+            self.execute = guard.execute if isinstance(store, RedisStore) else guard.execute_async
+            self.snapshot = guard.snapshot
 
     def timer_at(self, now_us: int) -> int:
         """Return what the timer showed when the store's clock showed this, which was just now."""
@@ -80,7 +91,8 @@ class Core:
             from_answer(demand.binding.name, demand.binding.rule.limit, answer)
             for demand, answer in zip(demands, outcome.answers, strict=True)
         ]
-        return combine(decisions) if len(self.bindings) > 1 else decisions[0]
+        decision = combine(decisions) if len(self.bindings) > 1 else decisions[0]
+        return decision._replace(degraded=True) if outcome.degraded else decision
 
     def switched_off(self, demands: Sequence[Demand]) -> Decision:
         """Admit everything, as on untouched keys."""
@@ -106,7 +118,7 @@ class Core:
 
     def hit_in_memory(self, key: Keys, cost: Costs) -> Decision:
         demands = self.demands(key, cost)
-        return self.conclude(demands, self.store.execute("hit", demands))
+        return self.conclude(demands, self.execute("hit", demands))
 
     async def answer(self, result: Any) -> Any:
         """Await what a store returned, if it is to be awaited."""
@@ -116,14 +128,16 @@ class Core:
 class _Shell:
     """The constructor of both limiters."""
 
+    _remote: type[RedisStore | AsyncRedisStore]
+
     def __init__(
         self,
         rules: Rules,
-        store: str | MemoryStore = "memory://",
+        store: str | Store = "memory://",
         *,
         clock: Clock | None = None,
         prefix: str = "ratekeeper",
-        on_error: Literal["local", "open", "closed", "raise"] = "local",
+        on_error: OnError = "local",
         deadline: float = 0.1,
         enabled: bool = True,
         on_decision: Hook | None = None,
@@ -131,12 +145,17 @@ class _Shell:
         arguments.check_options(clock, prefix, on_error, deadline, on_decision)
         bindings = tuple(Binding(name, rule, (prefix, rule.algorithm, name)) for name, rule in named(rules).items())
         self._owns_store = isinstance(store, str)
-        store = stores.from_url(store) if isinstance(store, str) else store
-        if not isinstance(store, MemoryStore):
-            raise TypeError(f"store must be a URL such as 'memory://' or a store object, not {show(store)}")
+        if isinstance(store, str):
+            store = stores.from_url(store, for_asyncio=self._remote.for_asyncio)
+        if not isinstance(store, MemoryStore | self._remote):
+            raise TypeError(
+                f"store must be a URL such as 'memory://', a MemoryStore or, for {type(self).__name__}, "
+                f"{self._remote.__name__}, not {show(store)}"
+            )
         for binding in bindings:
             store.bind(binding, clock)
-        self._core = Core(bindings, store, clock, enabled, on_decision)
+        guard = None if isinstance(store, MemoryStore) else Guard(store, bindings, on_error, deadline, clock)
+        self._core = Core(bindings, store, clock, enabled=enabled, on_decision=on_decision, guard=guard)
         self._set_up()
 
     def _set_up(self) -> None:
@@ -148,7 +167,7 @@ class _Shell:
         return {binding.name: binding.rule for binding in self._core.bindings}
 
     @property
-    def store(self) -> MemoryStore:
+    def store(self) -> Store:
         """The store, to share it with another limiter or to read its counters."""
         return self._core.store
 
@@ -167,6 +186,8 @@ class Limiter(_Shell):
     `rules` is one rule, a text, or a mapping of names to these; `store` is a URL or a store object. `key` is a str,
     bytes or int or a tuple of these, or a mapping with one for each rule; `cost` is an int, or a mapping as well.
     """
+
+    _remote = RedisStore
 
     def _set_up(self) -> None:
         at_once = self._core.at_once
@@ -202,7 +223,7 @@ class Limiter(_Shell):
     def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show, for each rule by name, how the key is stored: the state in words, the raw value, TTL and bytes."""
         demands = self._core.demands(key)
-        return _by_rule(demands, self._core.store.inspect(demands))
+        return _by_rule(demands, self._core.inspect(demands))
 
     def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted, through a shaping delay too; RateLimited at once when `timeout` cannot be met."""
@@ -256,11 +277,13 @@ class Limiter(_Shell):
         core = self._core
         if not core.enabled:
             return core.switched_off(demands)
-        return core.conclude(demands, core.store.execute(operation, demands))
+        return core.conclude(demands, core.execute(operation, demands))
 
 
 class AsyncLimiter(_Shell):
     """A `Limiter` whose methods are awaited."""
+
+    _remote = AsyncRedisStore
 
     async def hit(self, key: Keys, cost: Costs = 1) -> Decision:
         """Consume `cost` if the rules admit it, whole or not at all."""
@@ -293,7 +316,7 @@ class AsyncLimiter(_Shell):
     async def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show, for each rule by name, how the key is stored: the state in words, the raw value, TTL and bytes."""
         demands = self._core.demands(key)
-        return _by_rule(demands, await self._core.answer(self._core.store.inspect(demands)))
+        return _by_rule(demands, await self._core.answer(self._core.inspect(demands)))
 
     async def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted, through a shaping delay too; RateLimited at once when `timeout` cannot be met."""
@@ -333,7 +356,7 @@ class AsyncLimiter(_Shell):
     async def close(self) -> None:
         """Close the store, if this limiter made it."""
         if self._owns_store:
-            self._core.store.close()
+            await self._core.answer(self._core.store.close())
 
     async def __aenter__(self) -> AsyncLimiter:
         return self
@@ -347,7 +370,7 @@ class AsyncLimiter(_Shell):
         core = self._core
         if not core.enabled:
             return core.switched_off(demands)
-        return core.conclude(demands, await core.answer(core.store.execute(operation, demands)))
+        return core.conclude(demands, await core.answer(core.execute(operation, demands)))
 
 
 def _by_rule(demands: Sequence[Demand], inspections: Sequence[Inspection]) -> dict[str, Inspection]:

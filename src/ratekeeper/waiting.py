@@ -77,7 +77,7 @@ def _refuse_the_hopeless(core: Core, turn: Place, deadline: int | None) -> Gener
     line = turn.line
     forecast = line.forecast
     if forecast is None:
-        now_us, states = yield core.store.snapshot(turn.demands)
+        now_us, states = yield core.snapshot(turn.demands)
         forecast = Forecast(now_us, states, core.timer_at(now_us))
     with core.lines.lock:
         if line.forecast is None:
@@ -103,12 +103,12 @@ def _until_admitted(
             yield from _yield_to_others(core, turn, deadline)
         turn.waiter.nudged = False
         if core.shapes and deadline is not None:  # do not take a place in the queue that would be left at once
-            outcome = yield core.store.execute("peek", demands)
+            outcome = yield core.execute("peek", demands)
             decision = core.conclude(demands, outcome)
             late_by = _late_by(decision, core.timer_at(outcome.now_us), deadline)
             if late_by > 0:
                 raise RateLimited(decision._replace(allowed=False, retry_after=late_by))
-        outcome = yield core.store.execute("hit", demands)
+        outcome = yield core.execute("hit", demands)
         answered_ns = core.timer_at(outcome.now_us)
         decision = core.conclude(demands, outcome)
         if decision.allowed:
@@ -148,13 +148,13 @@ def _late_by(decision: Decision, answered_ns: int, deadline: int | None) -> floa
 
 
 def _give_back(core: Core, demands: Sequence[Demand], outcome: Outcome) -> Generator[Any, Any, None]:
-    charge = Charge(outcome.now_us, [outcome.now_us + answer[3] for answer in outcome.answers])
-    yield core.store.execute("give_back", demands, charge)
+    charge = Charge(outcome.now_us, [outcome.now_us + answer[3] for answer in outcome.answers], outcome.degraded)
+    yield core.execute("give_back", demands, charge)
     core.lines.nudge(demands)
 
 
 def _standing(core: Core, demands: Sequence[Demand]) -> Generator[Any, Any, Decision]:
-    outcome = yield core.store.execute("peek", demands)
+    outcome = yield core.execute("peek", demands)
     return core.conclude(demands, outcome)
 
 

@@ -6,7 +6,9 @@ A limiter on another store joins by one more `Driver` in `DRIVERS`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -22,32 +24,43 @@ from ratekeeper import (
     SlidingWindowLog,
     TokenBucket,
 )
-from ratekeeper.stores import MemoryStore
+from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.stores.port import Charge
 from ratekeeper.testing import ManualClock
+from tests import servers
 from tests.conformance.model import Answer
+
+_prefixes = itertools.count()
 
 
 class Subject:
     """One limiter under test on a clock of its own. Times go in and come out as whole microseconds."""
 
-    def __init__(self, driver: Driver, rules: Any, store: Any, clock: ManualClock) -> None:
-        self.limiter = driver.kind(rules, store=store, clock=clock, **driver.options)
+    def __init__(self, driver: Driver, rules: Any, store: Any, clock: ManualClock, prefix: str) -> None:
+        self.limiter = driver.kind(rules, store=store, clock=clock, prefix=prefix, **driver.options)
         self.key = driver.key
         self._driver = driver
         self._clock = clock
+        self._prefix = prefix
         self._run = _await if driver.kind is AsyncLimiter else _plain
 
     def beside(self, rules: Any) -> Subject:
         """Return another limiter of this kind on the same store and the same clock."""
-        return Subject(self._driver, rules, self.limiter.store, self._clock)
+        return Subject(self._driver, rules, self.limiter.store, self._clock, self._prefix)
 
     def call(self, operation: str, at_us: int, cost: Any = 1, key: Any = None) -> Decision | None:
         """Do one of the limiter's operations when its clock shows this."""
         self._clock.set(Fraction(at_us, 1_000_000))
         key = self.key if key is None else key
         method = getattr(self.limiter, operation)
-        return self._run(method(key) if operation == "reset" else method(key, cost))
+        result = method(key) if operation == "reset" else method(key, cost)
+        return self._run(self._in_a_crowd(result) if self._driver.crowd else result)
+
+    async def _in_a_crowd(self, result: Any) -> Any:
+        """Await a result in one turn of the loop, and so in one call, with others before and behind it."""
+        others = [self.limiter.hit(f"somebody else {number}") for number in range(2 * self._driver.crowd)]
+        before, behind = others[: self._driver.crowd], others[self._driver.crowd :]
+        return (await asyncio.gather(*before, result, *behind))[self._driver.crowd]
 
     def hit(self, at_us: int, cost: int = 1) -> Answer:
         return exact(self.call("hit", at_us, cost))
@@ -68,7 +81,7 @@ class Subject:
         """Void a hit of this cost that was admitted at that time and would have been forgotten at the other."""
         self._clock.set(Fraction(at_us, 1_000_000))
         core = self.limiter._core
-        result = core.store.execute("give_back", core.demands(self.key, cost), Charge(charged_us, [ends_us]))
+        result = core.execute("give_back", core.demands(self.key, cost), Charge(charged_us, [ends_us]))
         if inspect.isawaitable(result):
             self._run(result)
 
@@ -90,13 +103,36 @@ class Driver(NamedTuple):
     make_store: Callable[[], Any] = MemoryStore
     options: dict[str, Any] = {}  # noqa: RUF012 - a NamedTuple's default
     key: Any = "user:42"
+    crowd: int = 0  # requests that go before and behind each, into the same call
 
     def __repr__(self) -> str:
         return self.name
 
     def subject(self, rules: Any) -> Subject:
-        """Put these rules on a fresh store and a fresh clock."""
-        return Subject(self, rules, self.make_store(), ManualClock())
+        """Put these rules on a store that holds nothing of theirs."""
+        made = self.make_store()
+        store, clock = made if isinstance(made, tuple) else (made, ManualClock())
+        return Subject(self, rules, store, clock, f"test {next(_prefixes)}")
+
+
+@functools.cache
+def on_redis(kind: type[RedisStore | AsyncRedisStore], version: str) -> tuple[Any, ManualClock]:
+    """Return a store on the shared server of this version, and its clock; each subject has a prefix of its own."""
+    return kind(servers.shared(version).url), ManualClock()
+
+
+def _redis_drivers() -> list[Driver]:
+    drivers = []
+    strict = {"on_error": "raise", "deadline": 30}
+    for version in sorted({servers.newest(), min(servers.programs())}):
+        store = functools.partial(on_redis, RedisStore, version)
+        async_store = functools.partial(on_redis, AsyncRedisStore, version)
+        drivers += [
+            Driver(f"Limiter on Redis {version}", Limiter, store, strict),
+            Driver(f"AsyncLimiter on Redis {version}", AsyncLimiter, async_store, strict),
+            Driver(f"AsyncLimiter on Redis {version} in a crowd", AsyncLimiter, async_store, strict, crowd=2),
+        ]
+    return drivers
 
 
 # A plain limiter of one rule takes the store's shortest way with a str key; a hook, or another key, leads elsewhere.
@@ -106,6 +142,7 @@ DRIVERS = (
     Driver("Limiter with a tuple for a key", Limiter, key=("user", 42)),
     Driver("AsyncLimiter", AsyncLimiter),
     Driver("AsyncLimiter with a hook", AsyncLimiter, options={"on_decision": lambda _key, _decision: None}),
+    *_redis_drivers(),
 )
 
 
@@ -159,6 +196,9 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def close_loop() -> None:
-    """Close the event loop that the async drivers share."""
+    """Close the event loop that the async drivers share, and what they have open in it."""
     while _loops:
+        for version in servers.programs():
+            store, _ = on_redis(AsyncRedisStore, version)
+            _loops[0].run_until_complete(store.close())
         _loops.pop().close()

@@ -8,6 +8,7 @@ that one microsecond drains exactly `units` of them, and nothing is ever rounded
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from ratekeeper import rates
 from ratekeeper.algorithms.rule import EMPTY, Step
@@ -18,6 +19,8 @@ State = tuple[int, int, int]  # level in period_us-ths of a unit, when that was,
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """What the token bucket and the leaky bucket share."""
+
+    script: ClassVar[str] = "bucket"
 
     capacity: int
     units: int = field(init=False, repr=False, compare=False)
@@ -44,6 +47,14 @@ class Bucket:
     def span_us(self) -> int:
         return -(-self.full // self.units)
 
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        return self.capacity, self.units, self.period_us, int(self.shapes)
+
+    def load(self, value: bytes) -> State:
+        whole, part, at, period_us = map(int, value.split(b":"))
+        return whole * period_us + part, at, period_us
+
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
         units = self.units
         period_us = self.period_us
@@ -51,7 +62,7 @@ class Bucket:
         if state:
             level, at, counted_in = state
             if at <= now and counted_in == period_us:  # nearly always; `_settle` has the rest
-                level -= (now - at) * units
+                level -= now - at if units == 1 else (now - at) * units  # a tenth of the step is saved by not doing it
                 if level < 0:  # noqa: PLR1730 - max() costs as much as the rest of the line
                     level = 0
             else:
@@ -64,7 +75,7 @@ class Bucket:
             return state, False, max(0, (full - level) // period_us), retry_after, lead - -level // units, 0
         delay = lead - -level // units if self.shapes else 0
         if consume:
-            reset_after = -(-after // units)
+            reset_after = after if units == 1 else -(-after // units)
             if lead:  # adding nothing would cost as much as adding something
                 reset_after += lead
                 now += lead

@@ -9,7 +9,7 @@ from typing import ClassVar
 from ratekeeper import rates
 from ratekeeper.algorithms.rule import EMPTY, Step
 
-State = tuple[int, int]  # start of the window in microseconds (a multiple of the window), count
+State = tuple[int, int, int]  # start of the window in microseconds, count, the window that it was counted in
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class FixedWindow:
     """At most `limit` units in each window of the clock. Cheap; two windows' worth can meet at a boundary."""
 
     algorithm: ClassVar[str] = "fixed-window"
+    script: ClassVar[str] = "fixed_window"
     shapes: ClassVar[bool] = False
 
     limit: int
@@ -37,32 +38,42 @@ class FixedWindow:
         """How long usage can matter."""
         return self.window_us
 
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        return self.limit, self.window_us, 0, 0
+
+    def load(self, value: bytes) -> State:
+        start, count = map(int, value.split(b":"))
+        return start, count, 0  # by which window, Redis does not say
+
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
         limit = self.limit
         window = self.window_us
-        elapsed = now % window
-        start = now - elapsed
-        count = 0
         if state:
-            stored, count = state
-            if stored != start:
+            start, count, counted_in = state
+            elapsed = now - start
+            if counted_in != window or not 0 <= elapsed < window:  # rarely; `_settle` has it all
                 start, count = self._settle(state, now)
                 elapsed = now - start
+        else:
+            count = 0
+            elapsed = now % window
+            start = now - elapsed
         total = count + cost
         if total > limit:
             retry_after = window - elapsed if cost <= limit else None
             return state, False, max(0, limit - count), retry_after, window - elapsed if count else 0, 0
         if consume:
-            return (start, total), True, limit - total, 0, window - elapsed, 0
+            return (start, total, window), True, limit - total, 0, window - elapsed, 0
         return state, True, limit - count, 0, window - elapsed if count else 0, 0
 
     def charge(self, state: State | None, now: int, cost: int) -> State:
         start, count = self._settle(state, now)
-        return start, min(count + cost, rates.MAX_USAGE)
+        return start, min(count + cost, rates.MAX_USAGE), self.window_us
 
     def refund(self, state: State | None, now: int, cost: int) -> State | tuple[()]:
         start, count = self._settle(state, now)
-        return (start, count - cost) if count > cost else EMPTY
+        return (start, count - cost, self.window_us) if count > cost else EMPTY
 
     def give_back(
         self, state: State | None, now: int, cost: int, charged_at: int, ends_at: int
@@ -85,7 +96,7 @@ class FixedWindow:
             "count": count,
         }
 
-    def _settle(self, state: State | None, now: int) -> State:
+    def _settle(self, state: State | None, now: int) -> tuple[int, int]:
         """Return the window that a decision at `now` is taken in, and its count."""
         window = self.window_us
         start = now - now % window

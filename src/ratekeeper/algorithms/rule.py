@@ -20,6 +20,7 @@ class Rule(Protocol):
     """One rate limiting rule. All times are in microseconds."""
 
     algorithm: ClassVar[str]
+    script: ClassVar[str]  # the name of its Lua file
 
     @property
     def limit(self) -> int:
@@ -36,6 +37,13 @@ class Rule(Protocol):
     @property
     def span_us(self) -> int:
         """How long a full key takes to be untouched again."""
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """What the step in Lua needs to know of the rule."""
+
+    def load(self, value: Any) -> Any:
+        """Return the state that Redis holds as this value, as the step in Lua wrote it."""
 
     def decide(self, state: Any, now: int, cost: int, consume: bool) -> Step:
         """Decide a hit (`consume`) or a peek. What is denied or only peeked at comes back with its state unchanged."""

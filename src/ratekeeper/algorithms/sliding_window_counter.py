@@ -17,6 +17,7 @@ class SlidingWindowCounter:
     """At most `limit` units in a sliding window, estimated from two counts. Cheap and close; the default of `parse`."""
 
     algorithm: ClassVar[str] = "sliding-window-counter"
+    script: ClassVar[str] = "sliding_window_counter"
     shapes: ClassVar[bool] = False
 
     limit: int
@@ -35,6 +36,14 @@ class SlidingWindowCounter:
     @property
     def span_us(self) -> int:
         return 2 * self.window_us
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        return self.limit, self.window_us, 0, 0
+
+    def load(self, value: bytes) -> State:
+        start, count, before = map(int, value.split(b":"))
+        return start, count, before
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
         limit = self.limit

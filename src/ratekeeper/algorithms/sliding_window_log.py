@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ _FIRST = 2
 _TIME, _TOTAL = 0, 1
 _SHORT = 128  # a log that is shorter gives room back at once, a longer one when half of it has expired
 _FAR = 1 << 61
+_BLOCK_HEADER = 14  # bytes of a block on Redis before its entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class SlidingWindowLog:
     """Never more than `limit` units in any window, exactly. Costs memory in proportion to the limit."""
 
     algorithm: ClassVar[str] = "sliding-window-log"
+    script: ClassVar[str] = "sliding_window_log"
     shapes: ClassVar[bool] = False
 
     limit: int
@@ -44,6 +46,20 @@ class SlidingWindowLog:
     @property
     def span_us(self) -> int:
         return self.window_us
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        return self.limit, self.window_us, 0, 0
+
+    def load(self, value: Sequence[bytes]) -> Log:
+        log = array("q", (_FIRST, 0))
+        for block in value:
+            width, begins, before = block[0], int.from_bytes(block[1:8], "big"), log[-1] if len(log) > _FIRST else 0
+            for at in range(_BLOCK_HEADER, len(block), 5 + width):
+                total = before + int.from_bytes(block[at + 5 : at + 5 + width], "big")
+                if total > (log[-1] if len(log) > _FIRST else 0):  # an entry that was given back has no units left
+                    log.extend((begins + int.from_bytes(block[at : at + 5], "big"), total))
+        return log
 
     def decide(self, log: Log, now: int, cost: int, consume: bool) -> Step:
         limit = self.limit

@@ -34,6 +34,7 @@ class Charge(NamedTuple):
 
     at_us: int
     ends_us: Sequence[int]
+    degraded: bool = False  # whether something other than the store was charged
 
 
 class Outcome(NamedTuple):
@@ -41,6 +42,7 @@ class Outcome(NamedTuple):
 
     now_us: int
     answers: Sequence[Answer]
+    degraded: bool = False  # whether something other than the store gave them
 
 
 @dataclass(frozen=True)

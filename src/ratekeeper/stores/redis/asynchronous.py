@@ -1,0 +1,181 @@
+"""AsyncRedisStore: decisions from event loops. What is asked for in one turn of a loop goes into one call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from ratekeeper.errors import StoreUnavailable
+from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
+from ratekeeper.stores.redis.base import (
+    MOST_IN_A_CALL,
+    MOST_IN_FLIGHT,
+    Base,
+    Command,
+    lost_script,
+    outcomes,
+    unavailable,
+)
+from ratekeeper.stores.redis.wire import Request
+
+_PATIENCE = 1.0  # seconds for one exchange with the server
+
+
+class AsyncRedisStore(Base):
+    """Keeps state on a Redis server, for event loops; each loop has connections of its own."""
+
+    for_asyncio = True
+
+    def __init__(self, source: Any) -> None:
+        super().__init__(source)
+        self._arguments |= {"socket_timeout": None, "socket_connect_timeout": None}
+        self._start()
+        _stores.add(self)
+
+    def _start(self) -> None:
+        self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Lane] = weakref.WeakKeyDictionary()
+
+    def execute(
+        self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None
+    ) -> asyncio.Future[Outcome]:
+        """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
+        return self._lane().enter(Request(operation, demands, charge))
+
+    async def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
+        """Show how each demand's key is stored."""
+        return self._seen(demands, await self._lane().ask(self._look(demands)))
+
+    async def snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
+        """Return the time and the state of each demand's key."""
+        return self._states(demands, await self._lane().ask(self._look(demands)))
+
+    async def close(self) -> None:
+        """Close this loop's connections; the next decision opens new ones."""
+        lane = self._lanes.pop(asyncio.get_running_loop(), None)
+        if lane is not None:
+            await lane.close()
+
+    def _lane(self) -> Lane:
+        loop = asyncio.get_running_loop()
+        lane = self._lanes.get(loop)
+        if lane is None:
+            lane = self._lanes[loop] = Lane(self, loop)
+        return lane
+
+
+class Lane:
+    """The calls of one event loop."""
+
+    def __init__(self, store: AsyncRedisStore, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._loop = weakref.ref(loop)
+        self._waiting: deque[tuple[Request, asyncio.Future[Outcome]]] = deque()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._due = False
+        self._idle: list[Any] = []
+
+    def enter(self, request: Request) -> asyncio.Future[Outcome]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome] = loop.create_future()
+        self._waiting.append((request, future))
+        if not self._due and len(self._calls) < MOST_IN_FLIGHT:
+            self._due = True
+            loop.call_soon(self._set_off)  # behind all that runs in this turn of the loop, which may ask as well
+        return future
+
+    async def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands that are no decision."""
+        try:
+            return await asyncio.wait_for(self._exchange(commands), _PATIENCE)
+        except Exception as error:
+            raise unavailable(error) from error
+
+    async def close(self) -> None:
+        for call in list(self._calls):
+            call.cancel()
+        while self._idle:
+            await self._idle.pop().disconnect(nowait=True)
+
+    def _set_off(self) -> None:
+        """Send what waits, if a call is free."""
+        self._due = False
+        batch: list[tuple[Request, asyncio.Future[Outcome]]] = []
+        while self._waiting and len(batch) < MOST_IN_A_CALL:
+            request, future = self._waiting.popleft()
+            if not future.done():  # cancelled before it was sent: not executed
+                batch.append((request, future))
+        if batch:
+            call = asyncio.get_running_loop().create_task(self._serve(batch))
+            self._calls.add(call)
+            call.add_done_callback(self._finished)
+
+    def _finished(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        if self._waiting and not self._due:
+            self._set_off()
+
+    async def _serve(self, batch: Sequence[tuple[Request, asyncio.Future[Outcome]]]) -> None:
+        error: StoreUnavailable | None = None
+        try:
+            requests = [request for request, _ in batch]
+            by_hash, in_full = self._store._call(requests)  # noqa: SLF001
+            replies = await asyncio.wait_for(self._exchange([by_hash], in_full), _PATIENCE)
+            for (_, future), outcome in zip(batch, outcomes(replies[0], requests), strict=True):
+                if not future.done():
+                    future.set_result(outcome)
+        except Exception as caught:  # noqa: BLE001 - every caller in the batch has to hear of it
+            error = unavailable(caught)
+        finally:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error or StoreUnavailable("the call to Redis was interrupted"))
+
+    async def _exchange(self, commands: Sequence[Command], in_full: Command | None = None) -> list[Any]:
+        """Send commands once and read their replies; a script that the server does not know is sent in full."""
+        connection = await self._take()
+        try:
+            replies = await self._send(connection, commands)
+            if in_full is not None and lost_script(replies[0]):
+                replies = await self._send(connection, [in_full])
+        except BaseException:
+            await connection.disconnect(nowait=True)  # what is read next on it would be another's
+            raise
+        self._idle.append(connection)
+        return replies
+
+    async def _send(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
+        packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
+        await connection.send_packed_command(packed, check_health=False)
+        replies = []
+        for _ in commands:
+            try:
+                replies.append(await connection.read_response())
+            except self._store._refusal as error:  # noqa: SLF001
+                replies.append(error)
+        return replies
+
+    async def _take(self) -> Any:
+        """Return a connection that the server has not closed meanwhile."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_connected and not await connection.can_read():
+                return connection
+            await connection.disconnect(nowait=True)
+        return self._store._kind(**self._store._arguments)  # noqa: SLF001
+
+
+_stores: weakref.WeakSet[AsyncRedisStore] = weakref.WeakSet()
+
+
+def _start_again() -> None:
+    """In a forked child the sockets are the parent's."""
+    for store in _stores:
+        store._start()  # noqa: SLF001
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_again)

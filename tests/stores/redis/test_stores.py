@@ -1,0 +1,339 @@
+"""Decisions on Redis: what is stored, how it is called, and that threads, tasks and forks share it exactly."""
+
+import asyncio
+import os
+import threading
+
+import pytest
+import redis
+import redis.asyncio
+
+from ratekeeper import (
+    AsyncLimiter,
+    FixedWindow,
+    InvalidRule,
+    LeakyBucket,
+    Limiter,
+    RateLimited,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    StoreUnavailable,
+    TokenBucket,
+)
+from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
+from ratekeeper.stores.redis import script
+from ratekeeper.testing import ManualClock
+from tests.waiters import Call, until, untraced, waiters
+
+RULES = [
+    FixedWindow(100, 86_400),
+    SlidingWindowLog(100, 86_400),
+    SlidingWindowCounter(100, 86_400),
+    TokenBucket(100, "1/day"),
+    LeakyBucket(100, "1/day"),
+    LeakyBucket(100, "1/day", "shaping"),
+]
+STRICT = {"on_error": "raise", "deadline": 30}
+
+
+@pytest.fixture
+def limiter(server, client):
+    with Limiter("fixed-window 3/minute", server.url, **STRICT) as limiter:
+        yield limiter
+
+
+def test_a_limiter_on_redis_decides(limiter):
+    assert [limiter.hit("k").allowed for _ in range(4)] == [True, True, True, False]
+    assert limiter.hit("k").degraded is False
+
+
+def test_an_async_limiter_on_redis_decides(server, client):
+    async def scenario():
+        async with AsyncLimiter("fixed-window 3/minute", server.url, **STRICT) as limiter:
+            return [await limiter.hit("k") for _ in range(4)]
+
+    decisions = asyncio.run(scenario())
+    assert [decision.allowed for decision in decisions] == [True, True, True, False]
+    assert not any(decision.degraded for decision in decisions)
+
+
+def test_limiters_of_different_objects_share_usage_through_the_server(server, limiter):
+    with Limiter("fixed-window 3/minute", server.url, **STRICT) as other:
+        assert [one.hit("k").remaining for one in (limiter, other, limiter)] == [2, 1, 0]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text)
+def test_every_key_has_a_ttl_that_ends_with_its_use(server, client, rule):
+    with Limiter(rule, server.url, **STRICT) as limiter:
+        decision = limiter.hit("k")
+    (name,) = client.keys("*")
+    ttl = client.pttl(name) / 1000
+    assert decision.reset_after - 1 < ttl <= decision.reset_after + 0.002
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text)
+def test_with_a_clock_of_ones_own_a_key_stays_for_a_minute_at_least(server, client, rule):
+    clock = ManualClock()
+    short = type(rule)(1, 1) if not isinstance(rule, LeakyBucket) else LeakyBucket(1, 1, rule.mode)
+    with Limiter(short, server.url, clock=clock, **STRICT) as limiter:
+        limiter.hit("k")
+    (name,) = client.keys("*")
+    assert 59 < client.pttl(name) / 1000 <= 60
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text)
+def test_a_denied_hit_and_a_peek_write_nothing(server, client, rule):
+    with Limiter(rule, server.url, **STRICT) as limiter:
+        limiter.peek("fresh")
+        limiter.hit("k", 100)
+        (name,) = client.keys("*")
+        before = client.dump(name)
+        written = client.info("stats")["total_error_replies"], client.info("persistence")["rdb_changes_since_last_save"]
+        assert not limiter.hit("k")
+        assert not limiter.peek("k")
+        after = client.info("stats")["total_error_replies"], client.info("persistence")["rdb_changes_since_last_save"]
+    assert (client.dump(name), after) == (before, written)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text)
+def test_what_is_emptied_leaves_redis(server, client, rule):
+    with Limiter(rule, server.url, **STRICT) as limiter:
+        for give in (lambda: limiter.refund("k", 5), lambda: limiter.reset("k")):
+            limiter.hit("k", 5)
+            assert client.dbsize() == 1
+            give()
+            assert client.dbsize() == 0
+
+
+def test_a_script_that_the_server_forgot_is_sent_again(client, limiter):
+    limiter.hit("k")
+    client.script_flush()
+    assert limiter.hit("k").remaining == 1
+    assert client.script_exists(script.SHA) == [True]
+
+
+def test_an_async_script_that_the_server_forgot_is_sent_again(server, client):
+    async def scenario():
+        async with AsyncLimiter("fixed-window 3/minute", server.url, **STRICT) as limiter:
+            await limiter.hit("k")
+            client.script_flush()
+            return await limiter.hit("k")
+
+    assert asyncio.run(scenario()).remaining == 1
+
+
+def test_a_lone_decision_is_one_round_trip(client, limiter):
+    limiter.hit("k")
+    before = client.info("commandstats")
+    limiter.hit("k")
+    after = client.info("commandstats")
+    assert after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"] == 1
+    assert "cmdstat_hello" not in after or after["cmdstat_hello"] == before.get("cmdstat_hello")
+
+
+def test_tasks_that_ask_in_one_turn_share_one_call(server, client):
+    async def scenario():
+        async with AsyncLimiter("fixed-window 100/day", server.url, **STRICT) as limiter:
+            await limiter.hit("k")
+            before = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+            decisions = await asyncio.gather(*(limiter.hit("k") for _ in range(99)))
+            calls = client.info("commandstats")["cmdstat_evalsha"]["calls"] - before
+            return calls, [decision.remaining for decision in decisions]
+
+    assert asyncio.run(scenario()) == (1, list(range(98, -1, -1)))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text)
+def test_threads_on_one_key_are_admitted_exactly_the_limit(server, client, rule):
+    with Limiter(rule, server.url, **STRICT) as limiter:
+        admitted = []
+
+        def work():
+            admitted.extend(limiter.hit("k").allowed for _ in range(20))
+
+        threads = [threading.Thread(target=work) for _ in range(16)]
+        with untraced():
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert (sum(admitted), len(admitted)) == (100, 320)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text)
+def test_tasks_on_one_key_are_admitted_exactly_the_limit(server, client, rule):
+    async def scenario():
+        async with AsyncLimiter(rule, server.url, **STRICT) as limiter:
+            return await asyncio.gather(*(limiter.hit("k") for _ in range(1000)))
+
+    assert sum(decision.allowed for decision in asyncio.run(scenario())) == 100
+
+
+def test_several_rules_are_decided_all_or_nothing(server, client):
+    rules = {"user": FixedWindow(2, 86_400), "tenant": SlidingWindowLog(3, 86_400), "all": TokenBucket(10, "1/day")}
+    with Limiter(rules, server.url, **STRICT) as limiter:
+        keys = [{"user": user, "tenant": "acme", "all": "all"} for user in ("ada", "ada", "ada", "bob", "bob")]
+        decisions = [limiter.hit(key) for key in keys]
+        assert [(decision.allowed, decision.rule) for decision in decisions] == [
+            (True, "user"),
+            (True, "user"),
+            (False, "user"),
+            (True, "tenant"),
+            (False, "tenant"),
+        ]
+        assert decisions[-1].layers["all"].remaining == 7
+
+
+def test_one_limiter_serves_one_event_loop_after_another(server, client):
+    limiter = AsyncLimiter("fixed-window 3/minute", server.url, **STRICT)
+
+    async def scenario():
+        remaining = (await limiter.hit("k")).remaining
+        await limiter.close()
+        return remaining
+
+    assert [asyncio.run(scenario()) for _ in range(3)] == [2, 1, 0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_forked_child_has_connections_of_its_own(server, client):
+    with Limiter("fixed-window 100/day", server.url, **STRICT) as limiter:
+        limiter.hit("k")
+        with untraced():
+            children = []
+            for _ in range(4):
+                child = os.fork()
+                if child == 0:
+                    status = 1
+                    try:
+                        status = 0 if all(limiter.hit("k").limit == 100 for _ in range(10)) else 2
+                    finally:
+                        os._exit(status)
+                children.append(child)
+            for _ in range(10):
+                limiter.hit("k")
+            assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+        assert limiter.peek("k").remaining == 100 - 1 - 40 - 10
+
+
+def test_a_restarted_server_is_met_with_a_new_connection(server, limiter):
+    limiter.hit("k")
+    server.stop()
+    server.start()
+    assert limiter.hit("k").remaining == 2  # it forgot everything
+
+
+def test_a_key_that_holds_something_else_is_an_error_that_says_so(client, limiter):
+    limiter.hit("k")
+    (name,) = client.keys("*")
+    client.set(name, "hello")
+    with pytest.raises(StoreUnavailable, match="holds something else"):
+        limiter.hit("k")
+    assert limiter.hit("another").allowed
+    assert not limiter.store.breaker.is_open
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf", "-1", "1.5", "", "9007199254740994", "x"])
+def test_the_script_refuses_what_is_not_a_whole_number_and_writes_nothing(client, bad):
+    arguments = ["", 1, "fixed_window", 10, 60_000_000, 0, 0, "hit", 1, 1, 1, bad]
+    with pytest.raises(redis.ResponseError, match="is not a whole number"):
+        client.eval(script.TEXT, 1, "key", *arguments)
+    assert client.dbsize() == 0
+
+
+def test_an_existing_client_or_pool_says_how_to_connect(server, client):
+    store = RedisStore(client)
+    with Limiter("fixed-window 3/minute", store, **STRICT) as limiter:
+        assert limiter.hit("k").remaining == 2
+    with Limiter("fixed-window 3/minute", RedisStore(client.connection_pool), **STRICT) as limiter:
+        assert limiter.hit("k").remaining == 1
+    store.close()
+
+
+def test_an_existing_asyncio_client_says_how_to_connect(server, client):
+    async def scenario():
+        existing = redis.asyncio.Redis(port=server.port)
+        store = AsyncRedisStore(existing)
+        decision = await AsyncLimiter("fixed-window 3/minute", store, **STRICT).hit("k")
+        await store.close()
+        await existing.aclose()
+        return decision
+
+    assert asyncio.run(scenario()).remaining == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "store"),
+    [(Limiter, AsyncRedisStore), (AsyncLimiter, RedisStore)],
+)
+def test_a_store_of_the_other_kind_is_refused(server, kind, store):
+    with pytest.raises(TypeError, match=r"store must be a URL .* not"):
+        kind("1/s", store(server.url))
+
+
+@pytest.mark.parametrize("store", [RedisStore, AsyncRedisStore])
+@pytest.mark.parametrize("source", [42, None, object(), MemoryStore()])
+def test_what_cannot_be_connected_to_is_refused(store, source):
+    with pytest.raises(TypeError, match="a store needs a URL, or a client or pool of redis"):
+        store(source)
+
+
+def test_a_password_is_not_shown():
+    store = RedisStore("redis://ada:secret@127.0.0.1:1/0?password=secret")
+    with pytest.raises(StoreUnavailable) as raised:
+        Limiter("1/s", store, on_error="raise").hit("k")
+    assert "secret" not in f"{store!r} {raised.value}"
+
+
+def test_a_url_that_cannot_be_read_is_refused_without_showing_its_password():
+    with pytest.raises(InvalidRule) as raised:
+        Limiter("1/s", "redis://ada:secret@127.0.0.1:port/0")
+    assert "secret" not in str(raised.value)
+
+
+def test_inspect_shows_what_redis_holds(server, client):
+    with Limiter({"f": FixedWindow(5, 86_400), "l": SlidingWindowLog(5, 86_400)}, server.url, **STRICT) as limiter:
+        limiter.hit("k", 2)
+        seen = limiter.inspect("k")
+        fresh = limiter.inspect("other")
+    assert (seen["f"].state["count"], seen["l"].state["count"]) == (2, 2)
+    assert seen["f"].raw.endswith(b":2")
+    assert 86_390 < seen["l"].ttl <= 86_400
+    assert 50 < seen["f"].bytes < 200
+    assert (fresh["f"].raw, fresh["f"].ttl, fresh["f"].bytes, fresh["f"].state["count"]) == (None, None, 0, 0)
+
+
+def test_a_waiter_is_woken_when_redis_will_admit_it(server, client):
+    clock = ManualClock()
+    with Limiter(TokenBucket(1, 20), server.url, clock=clock, **STRICT) as limiter:
+        limiter.hit("k")
+        call = Call(limiter.wait, "k", timeout=0.05)
+        until(lambda: waiters(limiter), "somebody waits")
+        clock.advance(0.05)
+        assert call.outcome().allowed
+        with pytest.raises(RateLimited) as raised:
+            limiter.wait("k", timeout=0.04)
+        assert raised.value.decision.retry_after == 0.05
+
+
+def test_a_timeout_that_those_ahead_make_impossible_is_refused_at_once(server, client):
+    clock = ManualClock()
+    with Limiter(TokenBucket(1, 20), server.url, clock=clock, **STRICT) as limiter:
+        limiter.hit("k")
+        call = Call(limiter.wait, "k")
+        until(lambda: waiters(limiter), "somebody waits")
+        with pytest.raises(RateLimited) as raised:
+            limiter.wait("k", timeout=0.09)
+        assert raised.value.decision.retry_after == 0.1
+        clock.advance(0.05)
+        assert call.outcome().allowed
+
+
+def test_a_log_of_a_thousand_units_takes_at_most_twelve_bytes_a_unit(server, client):
+    clock = ManualClock()
+    with Limiter(SlidingWindowLog(1000, 86_400), server.url, clock=clock, **STRICT) as limiter:
+        for _ in range(1000):
+            clock.advance(0.013)
+            limiter.hit("k")
+    (name,) = client.keys("*")
+    assert client.memory_usage(name, samples=0) <= 12 * 1000

@@ -1,0 +1,99 @@
+"""How keys are named on Redis, and how a call is written."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratekeeper import FixedWindow, TokenBucket
+from ratekeeper.stores.port import Binding, Charge, Demand
+from ratekeeper.stores.redis import script, wire
+from ratekeeper.stores.redis.wire import Request
+
+RULE = FixedWindow(10, 60)
+BINDING = Binding("user", RULE, ("ratekeeper", RULE.algorithm, "user"))
+WIRE = wire.wire_of(BINDING)
+
+texts = st.text(st.characters(codec=None), min_size=1, max_size=150)
+parts = texts | st.binary(min_size=1, max_size=150) | st.integers(-(2**40), 2**40)
+keys = parts | st.lists(parts, min_size=1, max_size=4).map(tuple)
+
+
+def test_a_key_carries_the_prefix_the_algorithm_the_rule_and_the_identity_as_its_hash_tag():
+    assert wire.key_name(WIRE, "user:42") == b"ratekeeper:fw:user:{user:42}"
+
+
+@pytest.mark.parametrize(
+    ("key", "identity"),
+    [
+        ("a}b{c", b"a%7Db%7Bc"),
+        ("100%", b"100%25"),
+        ("a\nb\0", b"a%0Ab%00"),
+        ("é", "é".encode()),
+        ("\ud800", b"\xed\xa0\x80"),
+        (42, b"%i42"),
+        (-1, b"%i-1"),
+        (b"42", b"%b42"),
+        (("a/b", "c"), b"%t3:a/b1:c"),
+        (("a", "b/c"), b"%t1:a3:b/c"),
+        (("a",), b"%t1:a"),
+    ],
+)
+def test_an_identity_is_written_so_that_it_can_be_read(key, identity):
+    assert wire.key_name(WIRE, key) == b"ratekeeper:fw:user:{" + identity + b"}"
+
+
+def test_a_long_identity_is_stored_hashed():
+    name = wire.key_name(WIRE, "x" * 1000)
+    assert name.startswith(b"ratekeeper:fw:user:{%h")
+    assert len(name) < 60
+
+
+@given(keys, keys)
+def test_no_two_identities_share_a_name(one, other):
+    same = (type(one), one) == (type(other), other)
+    assert (wire.key_name(WIRE, one) == wire.key_name(WIRE, other)) == same
+
+
+@given(st.tuples(texts, texts), st.tuples(texts, texts))
+def test_no_two_spaces_share_a_name(one, other):
+    first, second = (wire.wire_of(Binding(name, RULE, (prefix, RULE.algorithm, name))) for prefix, name in (one, other))
+    assert (first.head == second.head) == (one == other)
+
+
+@given(keys, texts)
+def test_nothing_in_a_key_or_a_name_changes_the_hash_tag(key, name):
+    stored = wire.key_name(wire.wire_of(Binding(name, RULE, (name, RULE.algorithm, name))), key)
+    assert (stored.count(b"{"), stored.count(b"}"), stored[-1:]) == (1, 1, b"}")
+
+
+def test_requests_in_a_row_that_are_alike_become_one_run():
+    bucket = TokenBucket(5, 10)
+    other = Binding("b", bucket, ("ratekeeper", bucket.algorithm, "b"))
+    wires = {id(binding): wire.wire_of(binding) for binding in (BINDING, other)}
+    hits = [Request("hit", [Demand(BINDING, str(number), 1)]) for number in range(3)]
+    both = Request("peek", [Demand(BINDING, "0", 2), Demand(other, "0", 10**30)])
+    back = Request("give_back", [Demand(BINDING, "0", 1)], Charge(7, [9]))
+    names, arguments = wire.encode(123, [*hits, both, back, back], wires)
+    assert arguments == [
+        *(123, 2, "fixed_window", 10, 60_000_000, 0, 0, "bucket", 5, 1, 100_000, 0),
+        *("hit", 3, 1, 1, 1),
+        *("peek", 1, 2, 1, 2, 2, wire.MAX_COST),
+        *("give_back", 1, 1, 1, 1, 7, 9),
+        *("give_back", 1, 1, 1, 1, 7, 9),
+    ]
+    assert [name.rpartition(b"{")[2] for name in names] == [b"0}", b"1}", b"2}", b"0}", b"0}", b"0}", b"0}"]
+
+
+def test_without_a_clock_the_server_tells_the_time():
+    _, arguments = wire.encode(None, [Request("hit", [Demand(BINDING, "k", 1)])], {id(BINDING): WIRE})
+    assert not arguments[0]
+
+
+def test_the_script_is_constant_and_has_the_bounds_of_the_rules():
+    from ratekeeper import rates
+
+    assert f"MAX_USAGE = 2 ^ {int(math.log2(rates.MAX_USAGE))}\n" in script.TEXT
+    assert f"MAX_DRAIN_US = 2 ^ {int(math.log2(rates.MAX_DRAIN_US))}\n" in script.TEXT
+    assert rates.MAX_LIMIT < wire.MAX_COST > rates.MAX_USAGE

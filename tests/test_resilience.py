@@ -1,0 +1,176 @@
+"""What a limiter answers while Redis is away, and that it comes back by itself."""
+
+import asyncio
+import logging
+import signal
+import time
+
+import pytest
+
+from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter, StoreUnavailable
+from ratekeeper.stores import breaker as breakers
+from tests import servers
+from tests.waiters import in_line, until_async
+
+RULES = {"a": FixedWindow(3, 86_400), "b": FixedWindow(5, 86_400)}
+
+
+@pytest.fixture
+def server():
+    server = servers.RedisServer(servers.programs()[servers.newest()])
+    yield server
+    server.signal(signal.SIGCONT)
+    server.stop()
+
+
+@pytest.fixture
+def gone():
+    """The address of a server that is not there."""
+    return f"redis://127.0.0.1:{servers.free_port()}"
+
+
+class Async:
+    """An AsyncLimiter that is called like a Limiter, in an event loop of its own for each call."""
+
+    def __init__(self, *args, **kwargs):
+        self._limiter = AsyncLimiter(*args, **kwargs)
+        self.store = self._limiter.store
+
+    def __getattr__(self, name):
+        async def call(*args):
+            try:
+                return await getattr(self._limiter, name)(*args)
+            finally:
+                await self._limiter.close()
+
+        return lambda *args: asyncio.run(call(*args))
+
+
+@pytest.fixture(params=[Limiter, Async], ids=["Limiter", "AsyncLimiter"])
+def face(request):
+    return request.param
+
+
+def until_probed(limiter):
+    """Let the second pass after which the store is asked again."""
+    limiter.store.breaker._ask_again_ns = 0
+
+
+def test_without_a_word_the_same_rules_are_enforced_in_this_process(face, gone):
+    limiter = face(RULES, gone)
+    decisions = [limiter.hit("k") for _ in range(4)]
+    assert [(decision.allowed, decision.remaining) for decision in decisions] == [
+        (True, 2),
+        (True, 1),
+        (True, 0),
+        (False, 0),
+    ]
+    assert all(decision.degraded for decision in decisions)
+    assert decisions[-1].rule == "a"
+
+
+def test_open_admits_everything(face, gone):
+    limiter = face(RULES, gone, on_error="open")
+    decisions = [limiter.hit("k", 3) for _ in range(4)]
+    assert {(decision.allowed, decision.remaining, decision.degraded) for decision in decisions} == {(True, 3, True)}
+
+
+def test_closed_denies_everything_until_the_store_is_asked_again(face, gone):
+    decision = face(RULES, gone, on_error="closed").hit("k")
+    assert (decision.allowed, decision.remaining, decision.retry_after, decision.degraded) == (False, 0, 1.0, True)
+
+
+def test_raise_raises(face, gone):
+    limiter = face(RULES, gone, on_error="raise")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            limiter.hit("k")
+
+
+def test_every_operation_is_answered_while_the_store_is_away(face, gone):
+    limiter = face(RULES, gone)
+    limiter.charge("k", 2)
+    assert limiter.peek("k").remaining == 1
+    limiter.refund("k", 1)
+    assert limiter.peek("k").remaining == 2
+    limiter.reset("k")
+    assert limiter.wait("k").remaining == 2
+    assert limiter.peek("k").degraded
+
+
+def test_a_server_that_goes_and_comes_back_is_used_again(face, server):
+    limiter = face(RULES, server.url)
+    assert not limiter.hit("k").degraded
+    server.stop()
+    assert limiter.hit("k").degraded
+    server.start()
+    assert limiter.hit("k").degraded  # it is asked once a second at most
+    until_probed(limiter)
+    assert not limiter.hit("k").degraded
+    assert not limiter.hit("k").degraded
+
+
+def test_a_frozen_server_costs_one_caller_its_deadline_and_the_others_nothing(face, server):
+    limiter = face(RULES, server.url, deadline=0.3)
+    limiter.hit("k")
+    server.signal(signal.SIGSTOP)
+    begun = time.monotonic()
+    decisions = [limiter.hit("k") for _ in range(20)]
+    assert all(decision.degraded for decision in decisions)
+    assert time.monotonic() - begun < 10 * 0.3
+    server.signal(signal.SIGCONT)
+    until_probed(limiter)
+    assert not limiter.hit("other").degraded
+
+
+def test_what_a_frozen_server_was_sent_is_not_sent_again(face, server):
+    limiter = face(FixedWindow(10, 86_400), server.url, deadline=0.2)
+    limiter.hit("k")
+    server.signal(signal.SIGSTOP)
+    limiter.hit("k")
+    server.signal(signal.SIGCONT)
+    until_probed(limiter)
+    assert limiter.peek("k").remaining in (8, 9)  # it was executed once, or was given up before it was
+
+
+def test_one_line_is_logged_for_each_change_and_none_for_each_request(face, server, caplog):
+    limiter = face(RULES, server.url)
+    with caplog.at_level(logging.WARNING, "ratekeeper"):
+        server.stop()
+        for _ in range(10):
+            limiter.hit("k")
+        server.start()
+        until_probed(limiter)
+        for _ in range(10):
+            limiter.hit("k")
+    assert [record.getMessage().partition(" is ")[2][:4] for record in caplog.records] == ["away", "back"]
+    assert (limiter.store.breaker.openings, limiter.store.breaker.failures) == (1, 1)
+
+
+def test_a_reservation_is_given_back_to_where_it_was_taken(gone):
+    async def scenario():
+        limiter = AsyncLimiter(LeakyBucket(5, "1/minute", "shaping"), gone)
+        await limiter.hit("k")
+        waiting = asyncio.create_task(limiter.wait("k"))
+        await until_async(lambda: in_line(limiter, "departure") == 1, "a reservation")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return (await limiter.peek("k")).remaining
+
+    assert asyncio.run(scenario()) == 4
+
+
+def test_while_a_store_is_away_one_caller_a_second_is_let_through(monkeypatch):
+    now = 0
+    monkeypatch.setattr(breakers, "stopwatch", lambda: now)
+    breaker = breakers.Breaker("store")
+    assert breaker.admits()
+    breaker.failed(StoreUnavailable("no"))
+    assert (breaker.is_open, breaker.admits()) == (True, False)
+    now = 999_999_999
+    assert not breaker.admits()
+    now = 1_000_000_000
+    assert [breaker.admits(), breaker.admits()] == [True, False]
+    breaker.succeeded()
+    assert (breaker.is_open, breaker.admits(), breaker.admits()) == (False, True, True)
