@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -36,6 +35,8 @@ class Guard:
 
     def execute(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None) -> Outcome:
         """Let the store decide, or what stands in for it."""
+        if operation == "hit" and (denied := self._store.recall(demands)) is not None:
+            return denied  # type: ignore[no-any-return]
         error = self._known_to_be_away(charge)
         if error is None:
             try:
@@ -52,14 +53,12 @@ class Guard:
         self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None
     ) -> Outcome:
         """Let the store decide, or what stands in for it."""
+        if operation == "hit" and (denied := self._store.recall(demands)) is not None:
+            return denied  # type: ignore[no-any-return]
         error = self._known_to_be_away(charge)
         if error is None:
             try:
-                outcome: Outcome = await asyncio.wait_for(
-                    self._store.execute(operation, demands, charge), self._deadline
-                )
-            except asyncio.TimeoutError:
-                error = StoreUnavailable(f"Redis did not decide within {self._deadline} s")
+                outcome: Outcome = await self._store.execute(operation, demands, charge, self._deadline)
             except StoreUnavailable as caught:
                 error = caught
             else:

@@ -43,6 +43,7 @@ class Outcome(NamedTuple):
     now_us: int
     answers: Sequence[Answer]
     degraded: bool = False  # whether something other than the store gave them
+    steady_us: int = 0  # of a denial: how long it stays exactly like this if nobody comes
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis.base import (
@@ -17,7 +18,6 @@ from ratekeeper.stores.redis.base import (
     Base,
     Command,
     lost_script,
-    outcomes,
     unavailable,
 )
 from ratekeeper.stores.redis.wire import Request
@@ -30,8 +30,8 @@ class AsyncRedisStore(Base):
 
     for_asyncio = True
 
-    def __init__(self, source: Any) -> None:
-        super().__init__(source)
+    def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
+        super().__init__(source, remember_denials=remember_denials)
         self._arguments |= {"socket_timeout": None, "socket_connect_timeout": None}
         self._start()
         _stores.add(self)
@@ -40,10 +40,14 @@ class AsyncRedisStore(Base):
         self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Lane] = weakref.WeakKeyDictionary()
 
     def execute(
-        self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None
+        self,
+        operation: Operation,
+        demands: Sequence[Demand],
+        charge: Charge | None = None,
+        seconds: float = _PATIENCE,
     ) -> asyncio.Future[Outcome]:
         """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
-        return self._lane().enter(Request(operation, demands, charge))
+        return self._lane().enter(Request(operation, demands, charge), seconds)
 
     async def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         """Show how each demand's key is stored."""
@@ -63,29 +67,62 @@ class AsyncRedisStore(Base):
         loop = asyncio.get_running_loop()
         lane = self._lanes.get(loop)
         if lane is None:
-            lane = self._lanes[loop] = Lane(self, loop)
+            lane = self._lanes[loop] = Lane(self)
         return lane
+
+
+class _Asked:
+    """One caller's request on its way."""
+
+    __slots__ = ("ends", "future", "request", "sent")
+
+    def __init__(self, request: Request, future: asyncio.Future[Outcome], ends: float) -> None:
+        self.request = request
+        self.future = future
+        self.ends = ends
+        self.sent = False
 
 
 class Lane:
     """The calls of one event loop."""
 
-    def __init__(self, store: AsyncRedisStore, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, store: AsyncRedisStore) -> None:
         self._store = store
-        self._loop = weakref.ref(loop)
-        self._waiting: deque[tuple[Request, asyncio.Future[Outcome]]] = deque()
+        self._waiting: deque[_Asked] = deque()
         self._calls: set[asyncio.Task[None]] = set()
         self._due = False
         self._idle: list[Any] = []
+        self._by_patience: dict[float, deque[_Asked]] = {}  # in each, who came first runs out of time first
 
-    def enter(self, request: Request) -> asyncio.Future[Outcome]:
+    def enter(self, request: Request, seconds: float) -> asyncio.Future[Outcome]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
-        self._waiting.append((request, future))
+        asked = _Asked(request, future, loop.time() + seconds)
+        self._waiting.append(asked)
         if not self._due and len(self._calls) < MOST_IN_FLIGHT:
             self._due = True
             loop.call_soon(self._set_off)  # behind all that runs in this turn of the loop, which may ask as well
+        pending = self._by_patience.get(seconds)
+        if pending is None:
+            pending = self._by_patience[seconds] = deque()
+            loop.call_later(seconds, self._run_out, seconds)
+        pending.append(asked)
         return future
+
+    def _run_out(self, seconds: float) -> None:
+        """Answer those whose time is over, and look again when the next one's is."""
+        loop = asyncio.get_running_loop()
+        pending = self._by_patience[seconds]
+        now = loop.time()
+        while pending and (pending[0].future.done() or pending[0].ends <= now):
+            asked = pending.popleft()
+            if not asked.future.done():
+                message = f"Redis did not decide within {seconds} s"
+                asked.future.set_exception(StoreUnavailable(message, away=asked.sent))
+        if pending:
+            loop.call_at(pending[0].ends, self._run_out, seconds)
+        else:
+            del self._by_patience[seconds]
 
     async def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands that are no decision."""
@@ -103,11 +140,12 @@ class Lane:
     def _set_off(self) -> None:
         """Send what waits, if a call is free."""
         self._due = False
-        batch: list[tuple[Request, asyncio.Future[Outcome]]] = []
+        batch: list[_Asked] = []
         while self._waiting and len(batch) < MOST_IN_A_CALL:
-            request, future = self._waiting.popleft()
-            if not future.done():  # cancelled before it was sent: not executed
-                batch.append((request, future))
+            asked = self._waiting.popleft()
+            if not asked.future.done():  # cancelled, or out of time, before it was sent: not executed
+                asked.sent = True
+                batch.append(asked)
         if batch:
             call = asyncio.get_running_loop().create_task(self._serve(batch))
             self._calls.add(call)
@@ -118,21 +156,24 @@ class Lane:
         if self._waiting and not self._due:
             self._set_off()
 
-    async def _serve(self, batch: Sequence[tuple[Request, asyncio.Future[Outcome]]]) -> None:
+    async def _serve(self, batch: Sequence[_Asked]) -> None:
         error: StoreUnavailable | None = None
         try:
-            requests = [request for request, _ in batch]
+            requests = [asked.request for asked in batch]
             by_hash, in_full = self._store._call(requests)  # noqa: SLF001
-            replies = await asyncio.wait_for(self._exchange([by_hash], in_full), _PATIENCE)
-            for (_, future), outcome in zip(batch, outcomes(replies[0], requests), strict=True):
-                if not future.done():
-                    future.set_result(outcome)
+            sent_ns = stopwatch()
+            left = max(asked.ends for asked in batch) - asyncio.get_running_loop().time()
+            replies = await asyncio.wait_for(self._exchange([by_hash], in_full), left)
+            outcomes = self._store._outcomes(replies[0], requests, sent_ns)  # noqa: SLF001
+            for asked, outcome in zip(batch, outcomes, strict=True):
+                if not asked.future.done():
+                    asked.future.set_result(outcome)
         except Exception as caught:  # noqa: BLE001 - every caller in the batch has to hear of it
             error = unavailable(caught)
         finally:
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(error or StoreUnavailable("the call to Redis was interrupted"))
+            for asked in batch:
+                if not asked.future.done():
+                    asked.future.set_exception(error or StoreUnavailable("the call to Redis was interrupted"))
 
     async def _exchange(self, commands: Sequence[Command], in_full: Command | None = None) -> list[Any]:
         """Send commands once and read their replies; a script that the server does not know is sent in full."""

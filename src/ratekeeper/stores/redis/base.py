@@ -11,6 +11,7 @@ from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.port import Binding, Demand, Inspection, Outcome
 from ratekeeper.stores.redis import connect, script, wire
+from ratekeeper.stores.redis.denials import Denials
 from ratekeeper.stores.redis.wire import Request
 
 MOST_IN_FLIGHT = 2
@@ -24,7 +25,8 @@ class Base:
 
     for_asyncio: ClassVar[bool]
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
+        self.denials = Denials() if remember_denials else None
         self._kind, self._arguments = connect.settings(source, for_asyncio=self.for_asyncio)
         self._refusal = connect.refusal()
         self._shown = connect.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
@@ -43,6 +45,8 @@ class Base:
                 f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
             )
         self._clock = clock
+        if clock is not None and self.denials is not None:
+            self.denials.timer = clock
         self._bound[id(binding)] = binding
         self._wires[id(binding)] = wire.wire_of(binding)
 
@@ -54,6 +58,22 @@ class Base:
         if now < 0:
             raise InvalidRule(f"clock shows {now} us, which is before 1970; Redis stores need a time since then")
         return now
+
+    def recall(self, demands: Sequence[Demand]) -> Outcome | None:
+        """Return the answer to a hit that Redis has denied just now and would deny again."""
+        return None if self.denials is None else self.denials.recall(demands)
+
+    def _outcomes(self, reply: Any, requests: Sequence[Request], sent_ns: int) -> list[Outcome]:
+        """Return what a call's reply says, or raise the error that it is."""
+        if isinstance(reply, Exception):
+            raise unavailable(reply)
+        outcomes = wire.decode(reply, requests)
+        if self.denials is not None:
+            if self._clock is not None:
+                sent_ns = outcomes[0].now_us * 1000
+            for request, outcome in zip(requests, outcomes, strict=True):
+                self.denials.note(request.operation, request.demands, outcome, sent_ns)
+        return outcomes
 
     def _call(self, requests: Sequence[Request]) -> tuple[Command, Command]:
         """Return the command that decides these requests by hash, and the one that brings the script along."""
@@ -102,13 +122,6 @@ class Base:
     def _time_of(self, reply: Sequence[bytes]) -> int:
         now = self._now()
         return int(reply[0]) * 1_000_000 + int(reply[1]) if now is None else now
-
-
-def outcomes(reply: Any, requests: Sequence[Request]) -> list[Outcome]:
-    """Return what a call's reply says, or raise the error that it is."""
-    if isinstance(reply, Exception):
-        raise unavailable(reply)
-    return wire.decode(reply, requests)
 
 
 def lost_script(reply: Any) -> bool:

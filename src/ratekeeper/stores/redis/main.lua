@@ -4,7 +4,8 @@
 -- numbers; then runs of requests that are alike: the operation, how many requests, how many demands each, for each demand
 -- its rule and its cost, and for a give-back when it was charged and for each demand when that ends.
 -- KEYS: one for each demand of each request.
--- Returns the time and for each demand five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
+-- Returns the time and for each request how long a denial stays exactly like this (0: it is none; at most a second), and
+-- for each of its demands five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
 
 local position = 0
 
@@ -97,22 +98,49 @@ local function keep(name, state)
   dirty[name] = true
 end
 
-local function hit(run, first)
+-- How long until more remains to a rule that denies, or it does not deny any more.
+local function steady_for(rule, state, cost, remaining, retry_after)
+  if cost > remaining + 1 then
+    local _, _, _, sooner = rule.step.decide(rule, state, now, remaining + 1, false)
+    return sooner
+  end
+  return retry_after
+end
+
+-- One demand is decided and charged in one step; of several, all are asked before any is charged.
+local function hit_one(run, first)
+  local rule, name, cost = run.rules[1], KEYS[first + 1], run.costs[1]
+  local state, allowed, remaining, retry_after, reset_after, delay = rule.step.decide(rule, states[name], now, cost, true)
+  if allowed == 1 then
+    reply[#reply + 1] = 0
+    keep(name, state)
+  else
+    local steady = steady_for(rule, state, cost, remaining, retry_after)
+    reply[#reply + 1] = steady == NEVER and SECOND_US or math.min(steady, SECOND_US)
+  end
+  answer(state, allowed, remaining, retry_after, reset_after, delay)
+end
+
+local function hit_all(run, first)
+  local steady = 0
   for demand = 1, run.demands do
-    local rule = run.rules[demand]
-    local _, allowed = rule.step.decide(rule, states[KEYS[first + demand]], now, run.costs[demand], false)
+    local rule, state, cost = run.rules[demand], states[KEYS[first + demand]], run.costs[demand]
+    local _, allowed, remaining, retry_after = rule.step.decide(rule, state, now, cost, false)
     if allowed == 0 then
-      return false
+      local time = steady_for(rule, state, cost, remaining, retry_after)
+      steady = math.min(steady > 0 and steady or SECOND_US, time == NEVER and SECOND_US or time)
     end
   end
+  reply[#reply + 1] = steady
   for demand = 1, run.demands do
     local rule, name = run.rules[demand], KEYS[first + demand]
     local state, allowed, remaining, retry_after, reset_after, delay =
-      rule.step.decide(rule, states[name], now, run.costs[demand], true)
-    keep(name, state)
+      rule.step.decide(rule, states[name], now, run.costs[demand], steady == 0)
+    if steady == 0 then
+      keep(name, state)
+    end
     answer(state, allowed, remaining, retry_after, reset_after, delay)
   end
-  return true
 end
 
 local function change(run, rule, demand, name)
@@ -130,21 +158,23 @@ local function change(run, rule, demand, name)
   end
 end
 
+local function ask_or_change(run, first)
+  local asks = run.operation == 'peek'
+  for demand = 1, asks and 0 or run.demands do
+    change(run, run.rules[demand], demand, KEYS[first + demand])
+  end
+  reply[#reply + 1] = 0
+  for demand = 1, run.demands do
+    local rule = run.rules[demand]
+    answer(rule.step.decide(rule, states[KEYS[first + demand]], now, asks and run.costs[demand] or 1, false))
+  end
+end
+
 key = 0
 for _, run in ipairs(runs) do
-  local asks = run.operation == 'hit' or run.operation == 'peek'
+  local act = run.operation ~= 'hit' and ask_or_change or run.demands == 1 and hit_one or hit_all
   for _ = 1, run.requests do
-    if run.operation ~= 'hit' or not hit(run, key) then
-      for demand = 1, run.demands do
-        if not asks then
-          change(run, run.rules[demand], demand, KEYS[key + demand])
-        end
-      end
-      for demand = 1, run.demands do
-        local rule = run.rules[demand]
-        answer(rule.step.decide(rule, states[KEYS[key + demand]], now, asks and run.costs[demand] or 1, false))
-      end
-    end
+    act(run, key)
     key = key + run.demands
   end
 end

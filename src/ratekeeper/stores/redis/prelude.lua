@@ -1,6 +1,7 @@
 -- What the algorithms share. Lua's numbers are doubles: whole numbers are exact up to 2^53.
 
 local NEVER = -1
+local SECOND_US = 1000000
 local MAX_USAGE = 2 ^ 42
 local MAX_DRAIN_US = 2 ^ 51
 local EXACT = 2 ^ 53

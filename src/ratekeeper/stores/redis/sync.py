@@ -20,7 +20,6 @@ from ratekeeper.stores.redis.base import (
     Base,
     Command,
     lost_script,
-    outcomes,
     unavailable,
 )
 from ratekeeper.stores.redis.wire import Request
@@ -58,8 +57,8 @@ class RedisStore(Base):
 
     for_asyncio = False
 
-    def __init__(self, source: Any) -> None:
-        super().__init__(source)
+    def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
+        super().__init__(source, remember_denials=remember_denials)
         self._connect = connect.bounded(self._kind, self._arguments)
         self._start()
         _stores.add(self)
@@ -135,8 +134,9 @@ class RedisStore(Base):
         try:
             requests = [place.request for place in batch]
             by_hash, in_full = self._call(requests)
+            sent_ns = stopwatch()
             reply = self._exchange([by_hash], ends_ns, in_full)[0]
-            for place, outcome in zip(batch, outcomes(reply, requests), strict=True):
+            for place, outcome in zip(batch, self._outcomes(reply, requests, sent_ns), strict=True):
                 place.outcome = outcome
         except Exception as caught:  # noqa: BLE001 - every thread in the batch has to hear of it
             error = unavailable(caught)

@@ -112,9 +112,11 @@ def decode(reply: Sequence[int], requests: Sequence[Request]) -> list[Outcome]:
     outcomes = []
     for request in requests:
         answers: list[Answer] = []
+        steady = reply[at]
+        at += 1
         for _ in request.demands:
             allowed, remaining, retry_after, reset_after, delay = reply[at : at + _ANSWER]
             answers.append((allowed == 1, remaining, None if retry_after < 0 else retry_after, reset_after, delay))
             at += _ANSWER
-        outcomes.append(Outcome(now, answers))
+        outcomes.append(Outcome(now, answers, steady_us=steady))
     return outcomes

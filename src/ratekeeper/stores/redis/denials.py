@@ -1,0 +1,112 @@
+"""Denials that still hold, so that a flood of denied traffic does not reach Redis.
+
+Until its `retry_after` nothing but a refund, a reset or another rule can admit an equal request. A denial holds from
+the moment of sending, before which Redis cannot have read its clock; the times that it states count from the reply.
+What this process takes or gives back in between drops it. Another process's refund or reset is missed for a second at
+most.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from ratekeeper.clock import Clock, stopwatch
+from ratekeeper.decision import Answer
+from ratekeeper.stores.port import Demand, Operation, Outcome
+
+_MOST = 10_000
+
+
+class _Denial(NamedTuple):
+    replied_ns: int
+    ends_ns: int
+    outcome: Outcome
+
+
+class Denials:
+    """The latest denials of one store in this process."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self.timer: Clock = stopwatch
+        self._most = most
+        self._lock = threading.Lock()
+        self._held: dict[Hashable, _Denial] = {}
+        self._by_key: dict[Hashable, set[Hashable]] = {}
+        self._changed_ns: dict[Hashable, int] = {}  # when this process last gave something back
+        self._trusted_ns = 0  # what was sent before this may have missed a change that is not listed any more
+
+    def recall(self, demands: Sequence[Demand]) -> Outcome | None:
+        """Return the answer to a hit that is still denied."""
+        denial = self._held.get(_request(demands)) if self._held else None
+        if denial is None:
+            return None
+        now = self.timer()
+        if not denial.replied_ns <= now < denial.ends_ns:
+            return None
+        passed_us = (now - denial.replied_ns) // 1000
+        answers = [_later(answer, passed_us) for answer in denial.outcome.answers]
+        return Outcome(denial.outcome.now_us + passed_us, answers)
+
+    def note(self, operation: Operation, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
+        """Hold a denial; drop those of keys that have changed."""
+        if operation == "peek":
+            return
+        with self._lock:
+            if outcome.steady_us == 0:
+                self._forget(demands, changed=operation != "hit")
+            elif not self._may_be_stale(demands, sent_ns):
+                self._hold(demands, outcome, sent_ns)
+
+    def _hold(self, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
+        request = _request(demands)
+        self._held.pop(request, None)
+        while len(self._held) >= self._most:
+            self._drop(next(iter(self._held)))
+        self._held[request] = _Denial(self.timer(), sent_ns + outcome.steady_us * 1000, outcome)
+        for key in _keys(demands):
+            self._by_key.setdefault(key, set()).add(request)
+
+    def _forget(self, demands: Sequence[Demand], *, changed: bool) -> None:
+        for key in _keys(demands):
+            for request in self._by_key.pop(key, ()):
+                self._drop(request)
+            if changed:
+                if len(self._changed_ns) >= self._most:
+                    self._changed_ns.clear()
+                    self._trusted_ns = self.timer()
+                self._changed_ns[key] = self.timer()
+
+    def _may_be_stale(self, demands: Sequence[Demand], sent_ns: int) -> bool:
+        """Tell whether something may have been given back while this answer was on its way."""
+        return sent_ns < self._trusted_ns or any(sent_ns <= self._changed_ns.get(key, -1) for key in _keys(demands))
+
+    def _drop(self, request: Hashable) -> None:
+        if self._held.pop(request, None) is None:
+            return
+        for key in [(space, key) for _, space, key, _ in request]:  # type: ignore[attr-defined]
+            requests = self._by_key.get(key)
+            if requests is not None:
+                requests.discard(request)
+                if not requests:
+                    del self._by_key[key]
+
+
+def _request(demands: Sequence[Demand]) -> Hashable:
+    return tuple((id(demand.binding), demand.binding.space, demand.key, demand.cost) for demand in demands)
+
+
+def _keys(demands: Sequence[Demand]) -> list[Hashable]:
+    return [(demand.binding.space, demand.key) for demand in demands]
+
+
+def _later(answer: Answer, passed_us: int) -> Answer:
+    allowed, remaining, retry_after, reset_after, delay = answer
+    return (
+        allowed,
+        remaining,
+        retry_after - passed_us if retry_after else retry_after,
+        max(0, reset_after - passed_us),
+        delay,
+    )

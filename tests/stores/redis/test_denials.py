@@ -1,0 +1,208 @@
+"""Denials that are remembered: what does not reach Redis, and what has to."""
+
+import asyncio
+
+import pytest
+
+from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter, SlidingWindowLog, TokenBucket
+from ratekeeper.stores import AsyncRedisStore, RedisStore
+from ratekeeper.stores.port import Binding, Demand, Outcome
+from ratekeeper.stores.redis.denials import Denials
+from ratekeeper.testing import ManualClock
+
+STRICT = {"on_error": "raise", "deadline": 30}
+RULE = TokenBucket(5, 1)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def store(server, client):
+    store = RedisStore(server.url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def limiter(store, clock):
+    return Limiter({"r": RULE}, store, clock=clock, **STRICT)
+
+
+def calls(client):
+    stats = client.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+
+
+def asks(client, action):
+    """How many times Redis is called for this."""
+    before = calls(client)
+    action()
+    return calls(client) - before
+
+
+def test_a_flood_of_denied_hits_does_not_reach_redis(client, limiter):
+    limiter.hit("k", 5)
+    assert asks(client, lambda: [limiter.hit("k") for _ in range(100)]) == 1
+
+
+def test_a_flood_of_denied_async_hits_does_not_reach_redis(server, client, clock):
+    async def scenario():
+        store = AsyncRedisStore(server.url)
+        limiter = AsyncLimiter({"r": RULE}, store, clock=clock, **STRICT)
+        await limiter.hit("k", 5)
+        before = calls(client)
+        decisions = [await limiter.hit("k") for _ in range(100)]
+        await store.close()
+        return calls(client) - before, {decision.allowed for decision in decisions}
+
+    assert asyncio.run(scenario()) == (1, {False})
+
+
+def test_a_remembered_denial_counts_down(limiter, clock):
+    limiter.hit("k", 5)
+    limiter.hit("k")
+    clock.advance(0.25)
+    decision = limiter.hit("k")
+    assert (decision.allowed, decision.retry_after, decision.reset_after) == (False, 0.75, 4.75)
+
+
+def test_at_its_retry_after_redis_is_asked_again(client, limiter, clock):
+    limiter.hit("k", 5)
+    limiter.hit("k")
+    clock.advance(0.999999)
+    assert asks(client, lambda: limiter.hit("k")) == 0
+    clock.advance(0.000001)
+    assert asks(client, lambda: limiter.hit("k")) == 1
+    assert limiter.peek("k").remaining == 0
+
+
+def test_it_is_remembered_for_a_second_at_most(client, store, clock):
+    limiter = Limiter({"r": FixedWindow(1, 86_400)}, store, clock=clock, **STRICT)
+    limiter.hit("k")
+    limiter.hit("k")
+    clock.advance(0.999999)
+    assert asks(client, lambda: limiter.hit("k")) == 0
+    clock.advance(0.000001)
+    assert asks(client, lambda: limiter.hit("k")) == 1
+
+
+def test_a_cost_that_never_fits_is_remembered_as_well(client, limiter):
+    limiter.hit("k", 6)
+    assert asks(client, lambda: [limiter.hit("k", 6) for _ in range(10)]) == 0
+
+
+@pytest.mark.parametrize("rule", [RULE, LeakyBucket(5, 1), SlidingWindowLog(5, 5)], ids=lambda rule: rule.text)
+def test_what_remains_stays_true_while_a_larger_cost_is_denied(store, clock, rule):
+    limiter = Limiter({"r": rule}, store, clock=clock, **STRICT)
+    memory = Limiter({"r": rule}, clock=clock)
+    for _ in range(5):
+        assert limiter.hit("k") == memory.hit("k")
+        clock.advance(0.1)
+    for _ in range(60):
+        assert limiter.hit("k", 4) == memory.hit("k", 4)
+        clock.advance(0.07)
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda limiter: limiter.refund("k", 2),
+        lambda limiter: limiter.reset("k"),
+        lambda limiter: limiter.charge("k", 1),
+    ],
+    ids=["refund", "reset", "charge"],
+)
+def test_what_this_process_gives_back_or_charges_drops_it(client, limiter, give):
+    limiter.hit("k", 5)
+    limiter.hit("k")
+    give(limiter)
+    assert asks(client, lambda: limiter.hit("k")) == 1
+
+
+def test_a_refund_by_another_limiter_on_the_same_store_drops_it(client, store, limiter, clock):
+    limiter.hit("k", 5)
+    limiter.hit("k")
+    Limiter({"r": RULE}, store, clock=clock, **STRICT).refund("k", 1)
+    assert limiter.hit("k").allowed
+
+
+def test_another_cost_another_key_and_another_rule_are_asked_for(client, store, limiter, clock):
+    limiter.hit("k", 5)
+    limiter.hit("k", 2)
+    larger = Limiter({"r": TokenBucket(10, 1)}, store, clock=clock, **STRICT)
+    assert asks(client, lambda: (limiter.hit("k", 1), limiter.hit("other"), larger.hit("k", 2))) == 3
+
+
+def test_a_smaller_cost_that_is_admitted_drops_it(client, limiter):
+    limiter.hit("k", 3)
+    assert limiter.hit("k", 3).remaining == 2
+    limiter.hit("k", 1)
+    assert limiter.hit("k", 3).remaining == 1
+
+
+def test_a_denial_of_several_rules_is_remembered_and_dropped_by_each_of_its_keys(client, store, clock):
+    limiter = Limiter({"a": FixedWindow(1, 86_400), "b": FixedWindow(1, 86_400)}, store, clock=clock, **STRICT)
+    key = {"a": "x", "b": "y"}
+    limiter.hit(key)
+    first = limiter.hit(key)
+    assert asks(client, lambda: limiter.hit(key)) == 0
+    assert limiter.hit(key).layers == first.layers
+    limiter.refund(key, {"a": 1, "b": 0})
+    assert (limiter.hit(key).rule, limiter.hit(key).layers["a"].remaining) == ("b", 1)
+
+
+def test_a_clock_that_steps_back_asks_again(client, limiter, clock):
+    limiter.hit("k", 5)
+    limiter.hit("k")
+    clock.advance(-0.000001)
+    assert asks(client, lambda: limiter.hit("k")) == 1
+
+
+def test_it_can_be_turned_off(server, client, clock):
+    store = RedisStore(server.url, remember_denials=False)
+    limiter = Limiter({"r": RULE}, store, clock=clock, **STRICT)
+    limiter.hit("k", 5)
+    assert asks(client, lambda: [limiter.hit("k") for _ in range(10)]) == 10
+    store.close()
+
+
+BINDING = Binding("r", RULE, ("p", RULE.algorithm, "r"))
+DENIED = Outcome(0, [(False, 0, 500_000, 0, 0)], steady_us=500_000)
+
+
+def demands(key):
+    return [Demand(BINDING, key, 1)]
+
+
+def test_only_so_many_are_remembered_the_latest_ones():
+    denials = Denials(most=3)
+    denials.timer = lambda: 0
+    for key in "abcd":
+        denials.note("hit", demands(key), DENIED, 0)
+    assert [denials.recall(demands(key)) is not None for key in "abcd"] == [False, True, True, True]
+    assert (len(denials._held), len(denials._by_key)) == (3, 3)
+
+
+def test_a_denial_that_was_on_its_way_while_something_was_given_back_is_not_held():
+    denials = Denials()
+    denials.timer = lambda: 100
+    denials.note("refund", demands("a"), Outcome(0, [(True, 1, 0, 0, 0)]), 50)
+    denials.note("hit", demands("a"), DENIED, 60)
+    denials.note("hit", demands("b"), DENIED, 60)
+    assert (denials.recall(demands("a")), denials.recall(demands("b")) is not None) == (None, True)
+    denials.note("hit", demands("a"), DENIED, 101)
+    assert denials.recall(demands("a")) is not None
+
+
+def test_when_too_much_was_given_back_to_list_only_later_denials_are_held():
+    denials = Denials(most=2)
+    denials.timer = lambda: 100
+    for key in "abc":
+        denials.note("refund", demands(key), Outcome(0, [(True, 1, 0, 0, 0)]), 50)
+    denials.note("hit", demands("x"), DENIED, 99)
+    assert denials.recall(demands("x")) is None
+    denials.note("hit", demands("x"), DENIED, 101)
+    assert denials.recall(demands("x")) is not None
