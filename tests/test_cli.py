@@ -49,6 +49,9 @@ def complaint(capsys, *arguments):
     [
         (["--help"], "ratekeeper simulate --traffic flood"),
         (["simulate", "--help"], "ratekeeper simulate --file times.txt"),
+        (["hit", "--help"], "ratekeeper hit '100/minute' user:42 --store"),
+        (["peek", "--help"], "ratekeeper peek '100/minute' user:42 --store"),
+        (["reset", "--help"], "ratekeeper reset '100/minute' user:42 --store"),
     ],
 )
 def test_help_has_an_example(capsys, arguments, example):

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from ratekeeper import operate
 from ratekeeper.simulate import command as simulate_command
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 PIPE_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
 
-COMMANDS = (simulate_command.add,)
+COMMANDS = (operate.add, simulate_command.add)
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,0 +1,92 @@
+"""`ratekeeper hit`, `peek` and `reset` on a real server, and their exit status."""
+
+import json
+
+import pytest
+
+from ratekeeper import Limiter
+from ratekeeper.cli import main
+from tests import servers
+
+
+@pytest.fixture(scope="module")
+def url():
+    server = servers.RedisServer(servers.programs()[servers.newest()])
+    yield server.url
+    server.stop()
+
+
+def call(capsys, *arguments):
+    """Return the exit status, what was printed, and what was complained about."""
+    status = main(arguments)
+    said = capsys.readouterr()
+    return status, said.out.strip(), said.err.strip()
+
+
+def test_a_hit_is_counted_until_it_is_denied_and_reset(capsys, url):
+    hit = ("hit", "fixed-window 2/day", "ada", "--store", url)
+    rule = "by 'fixed-window 2/day'"
+    assert call(capsys, *hit) == (0, f"allowed: go on; 1 of 2 remain {rule}", "")
+    assert call(capsys, *hit)[0] == 0
+    status, out, err = call(capsys, *hit)
+    assert (status, err) == (1, "")
+    assert out.startswith("denied: try again in ")
+    assert out.endswith(f" s; 0 of 2 remain {rule}")
+    assert call(capsys, "reset", *hit[1:]) == (0, "ada is forgotten", "")
+    assert call(capsys, *hit)[0] == 0
+
+
+def test_a_peek_changes_nothing(capsys, url):
+    peek = ("peek", "fixed-window 2/day", "bob", "--store", url)
+    assert [call(capsys, *peek)[:2] for _ in range(2)] == [
+        (0, "allowed: go on; 2 of 2 remain by 'fixed-window 2/day'"),
+        (0, "allowed: go on; 2 of 2 remain by 'fixed-window 2/day'"),
+    ]
+
+
+def test_json_is_the_whole_decision(capsys, url):
+    status, out, _ = call(capsys, "hit", "fixed-window 2/day; 1/hour", "eve", "--cost", "2", "--store", url, "--json")
+    decision = json.loads(out)
+    assert status == 1
+    assert (decision["allowed"], decision["rule"], decision["retry_after"]) == (
+        False,
+        "sliding-window-counter 1/hour",
+        None,
+    )
+    assert {name: layer["remaining"] for name, layer in decision["layers"].items()} == {
+        "fixed-window 2/day": 2,
+        "sliding-window-counter 1/hour": 1,
+    }
+    assert call(capsys, "reset", "1/hour", "eve", "--store", url, "--json") == (0, '{"ok": true}', "")
+
+
+def test_a_name_and_a_prefix_reach_what_an_application_stores(capsys, url):
+    with Limiter({"mail": "fixed-window 2/day"}, url, prefix="app", on_error="raise") as limiter:
+        limiter.hit("ada", 2)
+    where = ("--store", url, "--name", "mail", "--prefix", "app")
+    assert call(capsys, "peek", "fixed-window 2/day", "ada", *where)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["100/fortnight", "k"], "unknown unit 'fortnight'"),
+        (["1/s", ""], "key must not be empty"),
+        (["1/s", "k", "--cost", "0"], "cost must be an int of at least 1"),
+        (["1/s", "k", "--store", "ftp://host"], "unknown scheme"),
+        (["1/s", "k", "--deadline", "0"], "deadline must be above 0"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(capsys, url, arguments, complaint):
+    status, out, err = call(capsys, "hit", "--store", url, *arguments)
+    assert (status, out, err.count("\n")) == (2, "", 0)
+    assert complaint in err
+
+
+@pytest.mark.parametrize("command", ["hit", "peek", "reset"])
+def test_a_store_that_does_not_answer_is_an_error_and_never_the_fallback(capsys, command):
+    store = f"redis://:secret@127.0.0.1:{servers.free_port()}"
+    status, out, err = call(capsys, command, "1/s", "k", "--store", store)
+    assert (status, out, err.count("\n")) == (2, "", 0)
+    assert err.startswith(f"ratekeeper {command}: Redis did not decide")
+    assert "secret" not in err
