@@ -40,7 +40,7 @@ torture: $(VENV)/.dev ## run the drills that are too long for the tests
 
 mutants: .venvs/mutants/.mutants ## mutate the algorithms and list what no test noticed
 	rm -rf mutants # or it would run an older copy of the tests
-	.venvs/mutants/bin/mutmut run
+	HYPOTHESIS_PROFILE=mutants .venvs/mutants/bin/mutmut run
 	.venvs/mutants/bin/mutmut results
 
 docs: $(VENV)/.dev ## check the links and the examples of the documents

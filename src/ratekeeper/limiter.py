@@ -53,6 +53,7 @@ class Core:
         self.shapes = any(binding.rule.shapes for binding in bindings)
         self.lines = lines.lines_of(store)
         self.at_once: Callable[..., Decision] | None = None
+        self.is_awaited = False
         self.execute: Callable[..., Any]
         self.inspect: Callable[[Sequence[Demand]], Any] = store.inspect
         if isinstance(store, MemoryStore):
@@ -61,7 +62,8 @@ class Core:
             if len(bindings) == 1 and enabled and on_decision is None:
                 self.at_once = store.hitter(bindings[0], self.hit_in_memory)
         elif guard is not None:
-            self.execute = guard.execute if isinstance(store, RedisStore) else guard.execute_async
+            self.is_awaited = isinstance(store, AsyncRedisStore)
+            self.execute = guard.execute_async if self.is_awaited else guard.execute
             self.snapshot = guard.snapshot
 
     def timer_at(self, now_us: int) -> int:
@@ -70,6 +72,8 @@ class Core:
 
     def demands(self, key: Keys, cost: Costs = 1) -> list[Demand]:
         """Check a call's keys and costs, and pair them with the rules."""
+        if len(self.bindings) == 1 and type(key) is str and type(cost) is int and cost > 0:  # nearly always
+            return [Demand(self.bindings[0], keys.check(key), cost)]
         names = [binding.name for binding in self.bindings]
         key_of = arguments.by_name("key", key, names, keys.check)
         cost_of = arguments.by_name("cost", cost, names, arguments.check_cost)
@@ -87,11 +91,16 @@ class Core:
 
     def conclude(self, demands: Sequence[Demand], outcome: Outcome) -> Decision:
         """Make one decision of the answers to a request's demands."""
-        decisions = [
-            from_answer(demand.binding.name, demand.binding.rule.limit, answer)
-            for demand, answer in zip(demands, outcome.answers, strict=True)
-        ]
-        decision = combine(decisions) if len(self.bindings) > 1 else decisions[0]
+        if len(self.bindings) == 1:
+            binding = self.bindings[0]
+            decision = from_answer(binding.name, binding.rule.limit, outcome.answers[0])
+        else:
+            decision = combine(
+                [
+                    from_answer(demand.binding.name, demand.binding.rule.limit, answer)
+                    for demand, answer in zip(demands, outcome.answers, strict=True)
+                ]
+            )
         return decision._replace(degraded=True) if outcome.degraded else decision
 
     def switched_off(self, demands: Sequence[Demand]) -> Decision:
@@ -370,7 +379,8 @@ class AsyncLimiter(_Shell):
         core = self._core
         if not core.enabled:
             return core.switched_off(demands)
-        return core.conclude(demands, await core.answer(core.execute(operation, demands)))
+        result = core.execute(operation, demands)
+        return core.conclude(demands, await result if core.is_awaited else result)
 
 
 def _by_rule(demands: Sequence[Demand], inspections: Sequence[Inspection]) -> dict[str, Inspection]:

@@ -51,7 +51,7 @@ class Denials:
 
     def note(self, operation: Operation, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
         """Hold a denial; drop those of keys that have changed."""
-        if operation == "peek":
+        if operation == "peek" or (operation == "hit" and outcome.steady_us == 0 and not self._by_key):
             return
         with self._lock:
             if outcome.steady_us == 0:

@@ -82,14 +82,13 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
     rules: dict[int, int] = {}  # by the id of the binding: its number
     table: list[Any] = []
     runs: list[Any] = []
-    shape: Any = None
-    count_at = 0  # where the number of requests of the last run stands
-    for operation, demands, charge in requests:
-        alike = (operation, [(id(demand.binding), demand.cost) for demand in demands])
-        if alike == shape and charge is None:
+    last: Request | None = None  # the last request, if the next one may join its run
+    count_at = 0  # where the number of requests of that run stands
+    for request in requests:
+        operation, demands, charge = request
+        if last is not None and _alike(request, last):
             runs[count_at] += 1
         else:
-            shape = alike
             count_at = len(runs) + 1
             runs += operation, 1, len(demands)
             for binding, _, cost in demands:
@@ -100,9 +99,19 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
                 runs += number, min(cost, MAX_COST)
             if charge is not None:
                 runs += charge.at_us, *charge.ends_us
-                shape = None
-        names += [key_name(wires[id(demand.binding)], demand.key) for demand in demands]
+        last = request if charge is None else None
+        for binding, key, _ in demands:
+            names.append(key_name(wires[id(binding)], key))
     return names, ["" if now_us is None else now_us, len(rules), *table, *runs]
+
+
+def _alike(one: Request, other: Request) -> bool:
+    if one.operation != other.operation or len(one.demands) != len(other.demands) or one.charge is not None:
+        return False
+    return all(
+        mine.binding is theirs.binding and mine.cost == theirs.cost
+        for mine, theirs in zip(one.demands, other.demands, strict=True)
+    )
 
 
 def decode(reply: Sequence[int], requests: Sequence[Request]) -> list[Outcome]:
@@ -111,12 +120,12 @@ def decode(reply: Sequence[int], requests: Sequence[Request]) -> list[Outcome]:
     at = 1
     outcomes = []
     for request in requests:
-        answers: list[Answer] = []
         steady = reply[at]
         at += 1
+        answers: list[Answer] = []
         for _ in request.demands:
             allowed, remaining, retry_after, reset_after, delay = reply[at : at + _ANSWER]
             answers.append((allowed == 1, remaining, None if retry_after < 0 else retry_after, reset_after, delay))
             at += _ANSWER
-        outcomes.append(Outcome(now, answers, steady_us=steady))
+        outcomes.append(Outcome(now, answers, False, steady))
     return outcomes
