@@ -134,25 +134,31 @@ def fork(times: int = 200) -> str:
     return f"{times} children forked from 4 busy threads, all decided"
 
 
-def clock(steps: int = 200_000) -> str:
-    """A clock that jumps an hour back and forth admits at most one limit more for each jump."""
-    random_steps = random.Random(1)
+def clock(rounds: int = 20_000) -> str:
+    """A step back gives nothing and delays by no more than itself; a larger one than a span gives one limit, once."""
+    chance = random.Random(1)
     for rule in RULES:
         now = ManualClock()
         limiter = Limiter(rule, clock=now)
-        admitted = jumps = 0
-        for _ in range(steps // len(RULES)):
-            if random_steps.random() < 0.001:
-                now.advance(random_steps.choice((-3_600, 3_600)))
-                jumps += 1
-            cost = random_steps.choice((1, 1, 1, 50))
-            decision = limiter.hit("one", cost)
-            admitted += cost if decision.allowed else 0
-            assert decision.retry_after >= 0, f"{rule.text}: retry_after {decision.retry_after}"
-            assert 0 <= decision.remaining <= decision.limit, f"{rule.text}: remaining {decision.remaining}"
-        most = (jumps + 1) * rule.limit
-        assert admitted <= most, f"{rule.text}: {admitted:,} admitted in {jumps} jumps, {most:,} at most"
-    return f"{len(RULES)} rules, {steps:,} hits over jumps of an hour"
+        for key in map(str, range(rounds // len(RULES))):
+            now.advance(chance.randrange(rule.span_us) / 1e6)
+            assert limiter.hit(key, rule.limit), f"{rule.text}: a fresh key was denied"
+            before = _microseconds(limiter.hit(key).retry_after)
+            step = chance.randrange(1, rule.span_us // 2)
+            now.advance(-step / 1e6)
+            decision = limiter.hit(key)
+            delayed = _microseconds(decision.retry_after)
+            assert not decision, f"{rule.text}: a step back of {step} us admitted one more"
+            assert delayed == before + step, f"{rule.text}: {delayed} us after a step back of {step}, {before} before"
+            now.advance(-2 * rule.span_us / 1e6)
+            assert limiter.hit(key, rule.limit), f"{rule.text}: a large step back was not forgiven"
+            assert not limiter.hit(key), f"{rule.text}: a large step back gave more than one limit"
+            now.advance((2 * rule.span_us + step) / 1e6)
+    return f"{len(RULES)} rules, {rounds:,} keys, each exhausted and then taken back by up to two spans"
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)
 
 
 DRILLS = {"threads": threads, "signals": signals, "fork": fork, "clock": clock, "flood": flood}
