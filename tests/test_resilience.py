@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import time
 
@@ -9,8 +10,10 @@ import pytest
 
 from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter, StoreUnavailable
 from ratekeeper.stores import breaker as breakers
+from ratekeeper.stores.port import Charge
+from ratekeeper.testing import ManualClock
 from tests import servers
-from tests.waiters import in_line, until_async
+from tests.waiters import in_line, until_async, untraced
 
 RULES = {"a": FixedWindow(3, 86_400), "b": FixedWindow(5, 86_400)}
 
@@ -19,7 +22,6 @@ RULES = {"a": FixedWindow(3, 86_400), "b": FixedWindow(5, 86_400)}
 def server():
     server = servers.RedisServer(servers.programs()[servers.newest()])
     yield server
-    server.signal(signal.SIGCONT)
     server.stop()
 
 
@@ -174,3 +176,52 @@ def test_while_a_store_is_away_one_caller_a_second_is_let_through(monkeypatch):
     assert [breaker.admits(), breaker.admits()] == [True, False]
     breaker.succeeded()
     assert (breaker.is_open, breaker.admits(), breaker.admits()) == (False, True, True)
+
+
+def test_a_wait_with_a_timeout_follows_on_error_when_the_server_goes_while_others_are_in_line(server):
+    async def scenario():
+        limiter = AsyncLimiter(FixedWindow(1, 86_400), server.url, clock=(clock := ManualClock()))
+        await limiter.hit("k")
+        first = asyncio.create_task(limiter.wait("k"))
+        await until_async(lambda: in_line(limiter) == 1, "one in line")
+        server.stop()
+        second = asyncio.create_task(limiter.wait("k", timeout=200_000))
+        await until_async(lambda: in_line(limiter) == 2, "two in line")
+        clock.advance(86_400)
+        decision = await first
+        clock.advance(86_400)
+        await second
+        await limiter.close()
+        return decision.degraded
+
+    assert asyncio.run(scenario())
+
+
+def test_what_was_taken_from_redis_is_not_given_back_to_this_process(server):
+    limiter = Limiter({"r": FixedWindow(5, 86_400)}, server.url, clock=ManualClock())
+    demands = limiter._core.demands("k", 2)
+    outcome = limiter._core.execute("hit", demands)
+    server.stop()
+    limiter.hit("k", 3)
+    charge = Charge(outcome.now_us, [outcome.now_us + 1])
+    assert limiter._core.execute("give_back", demands, charge).degraded
+    assert limiter.peek("k").remaining == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_child_that_is_forked_while_a_lock_is_held_still_decides(server):
+    limiter = Limiter(RULES, server.url, on_error="raise", deadline=30)
+    limiter.hit("k")
+    with untraced(), limiter.store.breaker._lock, limiter.store.denials._lock, limiter.store._lock:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                signal.alarm(20)
+                limiter.refund("k")
+                limiter.store.breaker.failed(StoreUnavailable("no"))
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+    limiter.close()

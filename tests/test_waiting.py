@@ -22,6 +22,7 @@ from ratekeeper import (
     lines,
 )
 from ratekeeper.algorithms.bucket import Bucket
+from ratekeeper.lines import Lines, Place
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
 from tests.waiters import (
@@ -1118,6 +1119,20 @@ def test_a_timeout_that_a_shared_key_makes_impossible_is_refused_at_once(clock):
     waits.advance(10, ends=1)
 
 
+def test_a_claim_is_made_in_the_moment_in_which_it_is_found_to_be_needed(clock):
+    lines = Lines()
+    limiter = exhausted(clock)
+    ada, bob = (
+        Place(lines, name, RecordingWaiter(), limiter._core.demands(key)) for name, key in (("ada", ADA), ("bob", BOB))
+    )
+    ada.claim(ada.demands[1])
+    assert bob.must_yield()
+    ada.leave()
+    bob.waiter.sleep(0.0)
+    assert not bob.waiter._woken.acquire(blocking=False)  # it had been woken, which the sleep has used up
+    assert not bob.must_yield()
+
+
 def test_a_cancelled_wait_for_a_shared_key_lets_the_next_move_up(clock):
     async def scenario():
         limiter = AsyncLimiter(SHARED, clock=clock)
@@ -1224,39 +1239,6 @@ def test_a_wait_goes_on_when_the_clock_is_set_back_meanwhile(clock):
 
 
 # a store that answers later
-
-
-class LaterStore(MemoryStore):
-    """A store whose answers have to be awaited, as those of a server do."""
-
-    def execute(self, operation, demands, charge=None):
-        return self._later(super().execute(operation, demands, charge))
-
-    def inspect(self, demands):
-        return self._later(super().inspect(demands))
-
-    def snapshot(self, demands):
-        return self._later(super().snapshot(demands))
-
-    async def _later(self, answer):
-        await asyncio.sleep(0)
-        return answer
-
-
-def test_an_async_limiter_awaits_the_answers_of_its_store(clock):
-    async def main():
-        limiter = AsyncLimiter({"a": TokenBucket(1, 1), "b": FixedWindow(100, 60)}, LaterStore(), clock=clock)
-        assert (await limiter.hit("k")).allowed
-        assert (await limiter.inspect("k"))["b"].state["count"] == 1
-        first, second = (asyncio.create_task(limiter.wait("k", timeout=timeout)) for timeout in (None, 2))
-        await until_async(lambda: in_line(limiter) == 2, "two in line")
-        clock.advance(1)
-        assert (await first).allowed
-        clock.advance(1)
-        assert (await second).allowed
-        return limiter
-
-    assert nobody_waits(asyncio.run(main()))
 
 
 def test_an_error_of_the_store_reaches_the_waiter_and_the_next_moves_up(clock):

@@ -6,8 +6,9 @@
     17
 
 To read the code: `decision` is what comes out; `algorithms/` holds the five rules, each a pure step in one file;
-`rates` and `rules` turn what people write into them; `stores/` keep state; `limiter` ties a set of rules to a store,
-and `lines` and `waiting` are how callers wait their turn; `clock` is where time comes from.
+`rates` and `rules` turn what people write into them; `stores/` keep state, and `resilience` is what happens while one
+is away; `limiter` and its `core` tie a set of rules to a store, and `lines` and `waiting` are how callers wait their
+turn; `clock` is where time comes from.
 """
 
 from ratekeeper.algorithms import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket

@@ -107,10 +107,14 @@ class Place:
         """Wait for this one's key, before all who came later."""
         self._lines.claim(self._ticket, identity(demand), self.waiter)
 
-    def yields_to(self) -> Demand | None:
-        """Return a demand whose key somebody who came earlier waits for."""
+    def must_yield(self) -> bool:
+        """Tell whether somebody who came earlier waits for one of these keys; if so, wait for that key as well."""
         with self._lines.lock:
-            return next((one for one in self.demands if self._lines.claimed_before(self._ticket, identity(one))), None)
+            for demand in self.demands:
+                if self._lines.claimed_before(self._ticket, identity(demand)):
+                    self.claim(demand)
+                    return True
+        return False
 
     def leave(self) -> None:
         """Leave the line, if not yet done, and wake whoever is first then."""
@@ -158,7 +162,9 @@ class Lines:
             if self._claimed.get(ticket, (None,))[0] != key:
                 self._disclaim(ticket)
                 self._claimed[ticket] = key, waiter
-                insort(self._claims.setdefault(key, []), ticket)
+                claims = self._claims.get(key, [])
+                insort(claims, ticket)
+                self._claims[key] = claims  # a place that is garbage may have given up the last claim meanwhile
 
     def claimed_before(self, ticket: int, key: Hashable) -> bool:
         """Tell whether somebody who came earlier waits for this key."""

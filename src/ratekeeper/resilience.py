@@ -66,23 +66,46 @@ class Guard:
                 return outcome
         return self._stand_in(error, operation, demands, charge)
 
-    def snapshot(self, demands: Sequence[Demand]) -> Any:
+    def snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
         """Return the time and the states that a forecast starts from."""
-        return self._local.snapshot(demands) if self._breaker.is_open else self._store.snapshot(demands)
+        try:
+            if not self._breaker.is_open:
+                seen: tuple[int, list[Any]] = self._store.snapshot(demands, stopwatch() + int(self._deadline * 1e9))
+                return seen
+        except StoreUnavailable as error:
+            self._note(error)
+        return self._local.snapshot(demands)
+
+    async def snapshot_async(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
+        """Return the time and the states that a forecast starts from."""
+        try:
+            if not self._breaker.is_open:
+                seen: tuple[int, list[Any]] = await self._store.snapshot(demands, self._deadline)
+                return seen
+        except StoreUnavailable as error:
+            self._note(error)
+        return self._local.snapshot(demands)
 
     def _known_to_be_away(self, charge: Charge | None) -> StoreUnavailable | None:
         if charge is not None and charge.degraded:
             return StoreUnavailable("what is given back was not taken from Redis", away=False)
         return None if self._breaker.admits() else StoreUnavailable("Redis is away", away=False)
 
-    def _stand_in(
-        self, error: StoreUnavailable, operation: Operation, demands: Sequence[Demand], charge: Charge | None
-    ) -> Outcome:
+    def _note(self, error: StoreUnavailable) -> None:
         if error.away:
             self._breaker.failed(error)
         if self._on_error == "raise":
             raise error
-        outcome = self._local.execute(operation if self._on_error == "local" else "peek", demands, charge)
+
+    def _stand_in(
+        self, error: StoreUnavailable, operation: Operation, demands: Sequence[Demand], charge: Charge | None
+    ) -> Outcome:
+        self._note(error)
+        if operation == "give_back" and charge is not None and not charge.degraded:
+            operation = "peek"  # it was taken from Redis, where it expires
+        if self._on_error != "local":
+            operation = "peek"
+        outcome = self._local.execute(operation, demands, charge)
         if self._on_error == "open":
             outcome = Outcome(outcome.now_us, [(True, demand.binding.rule.limit, 0, 0, 0) for demand in demands])
         elif self._on_error == "closed":

@@ -6,19 +6,21 @@ or what a store returned; the driver sends back the result, so the logic is here
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ratekeeper.errors import InvalidRule, RateLimited
+from ratekeeper.errors import InvalidRule, RateLimited, StoreUnavailable
 from ratekeeper.lines import AsyncWaiter, Forecast, Place, Waiter, identity
 from ratekeeper.rates import show
 from ratekeeper.stores.port import Charge, Demand, Outcome
 
 if TYPE_CHECKING:
+    from ratekeeper.core import Core
     from ratekeeper.decision import Decision
-    from ratekeeper.limiter import Core
 
 
 _FOR_EVER = 10**10  # seconds, three centuries
@@ -28,6 +30,13 @@ class Sleep(NamedTuple):
     """Sleep until the limiter's timer shows this, or until woken; None: until woken."""
 
     until_ns: int | None
+
+
+class Hit(NamedTuple):
+    """What a store returned for a hit; it is given back if nobody waits for it any more."""
+
+    result: Any
+    demands: Sequence[Demand]
 
 
 Flow = Generator[Any, Any, "Decision"]
@@ -99,7 +108,7 @@ def _until_admitted(
     """Try, and try again when the answer said; return the decision, the outcome and when that was, on the timer."""
     demands = turn.demands
     while True:
-        if turn.yields_to() is not None:
+        if turn.must_yield():
             yield from _yield_to_others(core, turn, deadline)
         turn.waiter.nudged = False
         if core.shapes and deadline is not None:  # do not take a place in the queue that would be left at once
@@ -108,7 +117,7 @@ def _until_admitted(
             late_by = _late_by(decision, core.timer_at(outcome.now_us), deadline)
             if late_by > 0:
                 raise RateLimited(decision._replace(allowed=False, retry_after=late_by))
-        outcome = yield core.execute("hit", demands)
+        outcome = yield Hit(core.execute("hit", demands), demands)
         answered_ns = core.timer_at(outcome.now_us)
         decision = core.conclude(demands, outcome)
         if decision.allowed:
@@ -133,10 +142,9 @@ def _yield_to_others(core: Core, turn: Place, deadline: int | None) -> Generator
         standing = yield from _standing(core, turn.demands)
         if core.timer() + standing.retry_after * 1e9 > deadline:
             raise RateLimited(standing)
-    while (demand := turn.yields_to()) is not None:
+    while turn.must_yield():
         if deadline is not None and core.timer() >= deadline:
             raise RateLimited((yield from _standing(core, turn.demands))._replace(allowed=False))
-        turn.claim(demand)
         yield Sleep(deadline)
 
 
@@ -148,9 +156,13 @@ def _late_by(decision: Decision, answered_ns: int, deadline: int | None) -> floa
 
 
 def _give_back(core: Core, demands: Sequence[Demand], outcome: Outcome) -> Generator[Any, Any, None]:
-    charge = Charge(outcome.now_us, [outcome.now_us + answer[3] for answer in outcome.answers], outcome.degraded)
-    yield core.execute("give_back", demands, charge)
+    yield core.execute("give_back", demands, _charge(outcome))
     core.lines.nudge(demands)
+
+
+def _charge(outcome: Outcome) -> Charge:
+    ends_us = [outcome.now_us + answer[3] for answer in outcome.answers]
+    return Charge(outcome.now_us, ends_us, outcome.degraded)
 
 
 def _standing(core: Core, demands: Sequence[Demand]) -> Generator[Any, Any, Decision]:
@@ -179,6 +191,8 @@ def run(core: Core, flow: Flow, waiter: Waiter) -> Decision:
                 if isinstance(step, Sleep):
                     waiter.sleep(_seconds(core, step))
                     step = None
+                elif isinstance(step, Hit):
+                    step = step.result
             except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt, say: the flow cleans up
                 step = flow.throw(error)
             else:
@@ -199,6 +213,8 @@ async def run_async(core: Core, flow: Flow, waiter: AsyncWaiter) -> Decision:
                 if isinstance(step, Sleep):
                     await waiter.sleep(_seconds(core, step))
                     step = None
+                elif isinstance(step, Hit):
+                    step = await _settled(core, step) if inspect.isawaitable(step.result) else step.result
                 elif inspect.isawaitable(step):
                     step = await step
             except BaseException as error:  # noqa: BLE001 - cancellation, above all: the flow cleans up
@@ -209,6 +225,29 @@ async def run_async(core: Core, flow: Flow, waiter: AsyncWaiter) -> Decision:
         return stop.value  # type: ignore[no-any-return]
     finally:
         unsubscribe()
+
+
+async def _settled(core: Core, hit: Hit) -> Outcome:
+    """Await a hit; if that is cancelled while the hit is under way, what it takes is given back when it is known."""
+    asked: asyncio.Future[Outcome] = asyncio.ensure_future(hit.result)
+    try:
+        return await asyncio.shield(asked)
+    except asyncio.CancelledError:
+        voiding = asyncio.ensure_future(_void(core, asked, hit.demands))
+        _voiding.add(voiding)
+        voiding.add_done_callback(_voiding.discard)
+        raise
+
+
+async def _void(core: Core, asked: asyncio.Future[Outcome], demands: Sequence[Demand]) -> None:
+    with suppress(StoreUnavailable):
+        outcome = await asked
+        if all(answer[0] for answer in outcome.answers):
+            await core.execute("give_back", demands, _charge(outcome))
+            core.lines.nudge(demands)
+
+
+_voiding: set[asyncio.Future[None]] = set()  # a loop holds its tasks weakly
 
 
 def _follow(core: Core, waiter: Waiter | AsyncWaiter) -> Callable[[], object]:

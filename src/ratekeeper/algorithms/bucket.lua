@@ -48,11 +48,10 @@ local function settle(rule, state, now)
     if part == period_us then
       whole, part = whole + 1, 0
     end
-  elseif at <= now then
-    whole, part = less(rule, whole, part, now - at)
-    return whole, part, now
   end
-  whole, part = capped(rule, whole, part)
+  if whole >= capacity then
+    whole, part = capped(rule, whole, part)
+  end
   if at <= now then
     whole, part = less(rule, whole, part, now - at)
     return whole, part, now

@@ -61,7 +61,7 @@ class Bucket:
         level = lead = 0  # the lead is how far the moment of the decision is ahead of the clock, if that stepped back
         if state:
             level, at, counted_in = state
-            if at <= now and counted_in == period_us:  # nearly always; `_settle` has the rest
+            if at <= now and counted_in == period_us and level <= self.full:  # nearly always; `_settle` has the rest
                 level -= now - at if units == 1 else (now - at) * units  # a tenth of the step is saved by not doing it
                 if level < 0:  # noqa: PLR1730 - max() costs as much as the rest of the line
                     level = 0

@@ -24,6 +24,10 @@ class Breaker:
         self.failures = 0  # decisions that the store was asked for and did not make
         self.openings = 0  # times that the store went away
 
+    def start_again(self) -> None:
+        """In a forked child whoever held the lock does not exist any more."""
+        self._lock = threading.Lock()
+
     @property
     def is_open(self) -> bool:
         """Whether the store is taken to be away."""

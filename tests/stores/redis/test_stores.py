@@ -1,8 +1,13 @@
 """Decisions on Redis: what is stored, how it is called, and that threads, tasks and forks share it exactly."""
 
 import asyncio
+import gc
 import os
+import signal
 import threading
+import warnings
+from contextlib import contextmanager, suppress
+from fractions import Fraction
 
 import pytest
 import redis
@@ -22,13 +27,16 @@ from ratekeeper import (
 )
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.stores.redis import script
+from ratekeeper.stores.redis.connect import safe
 from ratekeeper.testing import ManualClock
-from tests.waiters import Call, until, untraced, waiters
+from ratekeeper.waiting import _voiding
+from tests import servers
+from tests.waiters import Call, in_line, until, until_async, untraced, waiters
 
 RULES = [
-    FixedWindow(100, 86_400),
+    FixedWindow(100, "365d"),
     SlidingWindowLog(100, 86_400),
-    SlidingWindowCounter(100, 86_400),
+    SlidingWindowCounter(100, "365d"),
     TokenBucket(100, "1/day"),
     LeakyBucket(100, "1/day"),
     LeakyBucket(100, "1/day", "shaping"),
@@ -38,7 +46,7 @@ STRICT = {"on_error": "raise", "deadline": 30}
 
 @pytest.fixture
 def limiter(server, client):
-    with Limiter("fixed-window 3/minute", server.url, **STRICT) as limiter:
+    with Limiter("fixed-window 3/year", server.url, **STRICT) as limiter:
         yield limiter
 
 
@@ -49,7 +57,7 @@ def test_a_limiter_on_redis_decides(limiter):
 
 def test_an_async_limiter_on_redis_decides(server, client):
     async def scenario():
-        async with AsyncLimiter("fixed-window 3/minute", server.url, **STRICT) as limiter:
+        async with AsyncLimiter("fixed-window 3/year", server.url, **STRICT) as limiter:
             return [await limiter.hit("k") for _ in range(4)]
 
     decisions = asyncio.run(scenario())
@@ -58,7 +66,7 @@ def test_an_async_limiter_on_redis_decides(server, client):
 
 
 def test_limiters_of_different_objects_share_usage_through_the_server(server, limiter):
-    with Limiter("fixed-window 3/minute", server.url, **STRICT) as other:
+    with Limiter("fixed-window 3/year", server.url, **STRICT) as other:
         assert [one.hit("k").remaining for one in (limiter, other, limiter)] == [2, 1, 0]
 
 
@@ -114,7 +122,7 @@ def test_a_script_that_the_server_forgot_is_sent_again(client, limiter):
 
 def test_an_async_script_that_the_server_forgot_is_sent_again(server, client):
     async def scenario():
-        async with AsyncLimiter("fixed-window 3/minute", server.url, **STRICT) as limiter:
+        async with AsyncLimiter("fixed-window 3/year", server.url, **STRICT) as limiter:
             await limiter.hit("k")
             client.script_flush()
             return await limiter.hit("k")
@@ -133,7 +141,7 @@ def test_a_lone_decision_is_one_round_trip(client, limiter):
 
 def test_tasks_that_ask_in_one_turn_share_one_call(server, client):
     async def scenario():
-        async with AsyncLimiter("fixed-window 100/day", server.url, **STRICT) as limiter:
+        async with AsyncLimiter("fixed-window 100/year", server.url, **STRICT) as limiter:
             await limiter.hit("k")
             before = client.info("commandstats")["cmdstat_evalsha"]["calls"]
             decisions = await asyncio.gather(*(limiter.hit("k") for _ in range(99)))
@@ -185,7 +193,7 @@ def test_several_rules_are_decided_all_or_nothing(server, client):
 
 
 def test_one_limiter_serves_one_event_loop_after_another(server, client):
-    limiter = AsyncLimiter("fixed-window 3/minute", server.url, **STRICT)
+    limiter = AsyncLimiter("fixed-window 3/year", server.url, **STRICT)
 
     async def scenario():
         remaining = (await limiter.hit("k")).remaining
@@ -197,7 +205,7 @@ def test_one_limiter_serves_one_event_loop_after_another(server, client):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_forked_child_has_connections_of_its_own(server, client):
-    with Limiter("fixed-window 100/day", server.url, **STRICT) as limiter:
+    with Limiter("fixed-window 100/year", server.url, **STRICT) as limiter:
         limiter.hit("k")
         with untraced():
             children = []
@@ -243,9 +251,9 @@ def test_the_script_refuses_what_is_not_a_whole_number_and_writes_nothing(client
 
 def test_an_existing_client_or_pool_says_how_to_connect(server, client):
     store = RedisStore(client)
-    with Limiter("fixed-window 3/minute", store, **STRICT) as limiter:
+    with Limiter("fixed-window 3/year", store, **STRICT) as limiter:
         assert limiter.hit("k").remaining == 2
-    with Limiter("fixed-window 3/minute", RedisStore(client.connection_pool), **STRICT) as limiter:
+    with Limiter("fixed-window 3/year", RedisStore(client.connection_pool), **STRICT) as limiter:
         assert limiter.hit("k").remaining == 1
     store.close()
 
@@ -254,7 +262,7 @@ def test_an_existing_asyncio_client_says_how_to_connect(server, client):
     async def scenario():
         existing = redis.asyncio.Redis(port=server.port)
         store = AsyncRedisStore(existing)
-        decision = await AsyncLimiter("fixed-window 3/minute", store, **STRICT).hit("k")
+        decision = await AsyncLimiter("fixed-window 3/year", store, **STRICT).hit("k")
         await store.close()
         await existing.aclose()
         return decision
@@ -337,3 +345,208 @@ def test_a_log_of_a_thousand_units_takes_at_most_twelve_bytes_a_unit(server, cli
             limiter.hit("k")
     (name,) = client.keys("*")
     assert client.memory_usage(name, samples=0) <= 12 * 1000
+
+
+def test_tasks_wait_in_line_for_redis(server, client):
+    clock = ManualClock()
+
+    async def scenario():
+        async with AsyncLimiter(TokenBucket(1, 1), server.url, clock=clock, **STRICT) as limiter:
+            assert await limiter.hit("k")
+            tasks = [asyncio.create_task(limiter.wait("k", timeout=timeout)) for timeout in (None, 2)]
+            await until_async(lambda: in_line(limiter) == 2, "two in line")
+            with pytest.raises(RateLimited) as raised:
+                await limiter.wait("k", timeout=2.9)
+            assert raised.value.decision.retry_after == 3
+            clock.advance(1)
+            assert (await tasks[0]).allowed
+            clock.advance(1)
+            assert (await tasks[1]).allowed
+
+    asyncio.run(scenario())
+
+
+def test_a_wait_that_is_cancelled_while_its_hit_is_under_way_gives_back(server, client):
+    async def scenario():
+        async with AsyncLimiter(FixedWindow(50, "365d"), server.url, **STRICT) as limiter:
+            await limiter.hit("k")
+            waits = [asyncio.create_task(limiter.wait(("other", number))) for number in range(20)]
+            waits += [asyncio.create_task(limiter.wait("k")) for _ in range(1)]
+            await until_async(lambda: limiter.store._lane()._calls, "a call is under way")
+            for wait in waits:
+                wait.cancel()
+            ended = await asyncio.gather(*waits, return_exceptions=True)
+            assert {type(end) for end in ended} == {asyncio.CancelledError}
+            await until_async(lambda: not _voiding, "what was taken is given back")
+            return [(await limiter.peek(key)).remaining for key in ("k", ("other", 0), ("other", 19))]
+
+    assert asyncio.run(scenario()) == [49, 50, 50]
+
+
+def test_event_loops_that_ended_without_closing_leave_nothing_behind(server, client):
+    limiter = AsyncLimiter("fixed-window 100/year", server.url, **STRICT)
+
+    async def scenario():
+        await limiter.hit("k")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for _ in range(10):
+            asyncio.run(scenario())
+        gc.collect()
+    assert len(limiter.store._lanes) == 1
+    assert client.info("clients")["connected_clients"] <= 3
+
+    async def close():
+        limiter.store._lanes.clear()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        asyncio.run(close())
+        gc.collect()
+
+
+def test_waits_with_a_timeout_open_no_more_connections_than_there_are_calls(server, client):
+    async def scenario():
+        async with AsyncLimiter(TokenBucket(1, 1), server.url, clock=ManualClock(), **STRICT) as limiter:
+            await limiter.hit("k")
+            waits = [asyncio.create_task(limiter.wait("k", timeout=10_000)) for _ in range(200)]
+            await until_async(lambda: in_line(limiter) == 200, "all in line")
+            connections = client.info("clients")["connected_clients"]
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+            return connections
+
+    assert asyncio.run(scenario()) <= 1 + 4
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no interval timers")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket whose connect was interrupted
+def test_signals_that_interrupt_a_caller_harm_nobody_else(server, client):
+    class Interruption(Exception):
+        pass
+
+    armed = False
+
+    def interrupt(*_):
+        if armed:
+            raise Interruption
+
+    limiter = Limiter(FixedWindow(10**9, "365d"), server.url, **STRICT)
+    stop = threading.Event()
+    errors = []
+
+    def work():
+        try:
+            while not stop.is_set():
+                assert not limiter.hit("k").degraded
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    before = signal.signal(signal.SIGALRM, interrupt)
+    interrupted = 0
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with untraced():
+            for thread in threads:
+                thread.start()
+            for round_number in range(300):
+                try:
+                    armed = True
+                    signal.setitimer(signal.ITIMER_REAL, 0.0005 + round_number % 17 / 40_000, 0.002)
+                    while True:
+                        limiter.hit("k")
+                except Interruption:
+                    armed = False
+                    interrupted += 1
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        if collecting:
+            gc.enable()
+    assert interrupted > 100
+    # An interrupted leader takes those of its call with it, who are told so; nothing worse, and nothing for ever.
+    assert all("interrupted" in str(error) for error in errors)
+    assert not limiter.store.breaker.is_open
+    assert limiter.store._leaders == set()
+    assert limiter.hit("k").allowed
+    limiter.close()
+
+
+def test_a_rule_that_only_looks_does_not_shorten_the_life_of_what_another_wrote(server, client):
+    async def scenario():
+        store = AsyncRedisStore(server.url)
+        clock = ManualClock()
+        long, short = (
+            AsyncLimiter({"r": FixedWindow(5, window)}, store, clock=clock, **STRICT) for window in ("365d", 1)
+        )
+        await asyncio.gather(long.hit("k", 5), short.peek("k"))
+        await store.close()
+
+    asyncio.run(scenario())
+    (name,) = client.keys("*")
+    assert client.ttl(name) > 100_000
+
+
+def test_usage_beyond_what_a_slower_rate_can_drain_is_capped_on_every_store(server, client):
+    clock = ManualClock()
+    fast, slow = TokenBucket(10**12, Fraction(10**9 + 1, 1000)), TokenBucket(10**6, Fraction(1, 1000))
+    with Limiter({"r": fast}, server.url, clock=clock, **STRICT) as on_redis:
+        memory = Limiter({"r": fast}, clock=clock)
+        beside = Limiter({"r": slow}, on_redis.store, clock=clock, **STRICT)
+        beside_memory = Limiter({"r": slow}, memory.store, clock=clock)
+        assert on_redis.hit("k", 10**12) == memory.hit("k", 10**12)
+        assert beside.hit("k") == beside_memory.hit("k")
+        assert beside.refund("k", 5) == beside_memory.refund("k", 5)
+
+
+def test_a_store_forgets_the_rules_of_limiters_that_are_gone(server, client):
+    with RedisStoreFor(server) as store:
+        for number in range(20):
+            Limiter(f"fixed-window {number + 1}/year", store, **STRICT).hit("k")
+        gc.collect()
+        assert (len(store._wires), len(store._bound)) == (0, 0)
+
+
+@contextmanager
+def RedisStoreFor(server):  # noqa: N802 - reads like the class that it makes
+    store = RedisStore(server.url)
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("version", sorted(servers.programs()))
+def test_a_key_of_another_type_is_at_fault_alone(version):
+    server = servers.shared(version)
+    with redis.Redis(port=server.port) as client, RedisStoreFor(server) as store:
+        limiter = Limiter({"r": SlidingWindowLog(5, 60)}, store, prefix=f"wrong type {version}", **STRICT)
+        client.set(f"wrong type {version}:sl:r:{{k}}", "hello")
+        with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
+            limiter.hit("k")
+        with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
+            limiter.inspect("k")
+        assert not store.breaker.is_open
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+        ("redis://ada:secret@host/0?password=secret", "redis://ada:***@host/0"),
+        ("redis://u:secret/x@h", "redis://***"),
+        ("redis://u:secret?x@h", "redis://***"),
+        ("redis://localhost/0?password=secret@x", "redis://***"),
+        ("redis://:secret@h#secret", "redis://:***@h"),
+    ],
+)
+def test_a_url_is_shown_without_its_secrets(url, shown):
+    assert safe(url) == shown
+    with suppress(InvalidRule):
+        assert repr(RedisStore(url)) == f"RedisStore({shown})"

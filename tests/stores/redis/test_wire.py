@@ -76,13 +76,14 @@ def test_requests_in_a_row_that_are_alike_become_one_run():
     both = Request("peek", [Demand(BINDING, "0", 2), Demand(other, "0", 10**30)])
     back = Request("give_back", [Demand(BINDING, "0", 1)], Charge(7, [9]))
     names, arguments = wire.encode(123, [*hits, both, back, back], wires)
-    assert arguments == [
+    expected = [
         *(123, 2, "fixed_window", 10, 60_000_000, 0, 0, "bucket", 5, 1, 100_000, 0),
         *("hit", 3, 1, 1, 1),
         *("peek", 1, 2, 1, 2, 2, wire.MAX_COST),
         *("give_back", 1, 1, 1, 1, 7, 9),
         *("give_back", 1, 1, 1, 1, 7, 9),
     ]
+    assert arguments == [str(part).encode() for part in expected]
     assert [name.rpartition(b"{")[2] for name in names] == [b"0}", b"1}", b"2}", b"0}", b"0}", b"0}", b"0}"]
 
 

@@ -13,6 +13,7 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis.base import (
+    FAIR_NS,
     MOST_IN_A_CALL,
     MOST_IN_FLIGHT,
     Base,
@@ -37,7 +38,8 @@ class AsyncRedisStore(Base):
         _stores.add(self)
 
     def _start(self) -> None:
-        self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Lane] = weakref.WeakKeyDictionary()
+        super()._start()
+        self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
 
     def execute(
         self,
@@ -53,9 +55,9 @@ class AsyncRedisStore(Base):
         """Show how each demand's key is stored."""
         return self._seen(demands, await self._lane().ask(self._look(demands)))
 
-    async def snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
+    async def snapshot(self, demands: Sequence[Demand], seconds: float = _PATIENCE) -> tuple[int, list[Any]]:
         """Return the time and the state of each demand's key."""
-        return self._states(demands, await self._lane().ask(self._look(demands)))
+        return self._states(demands, await self._lane().ask(self._look(demands), seconds))
 
     async def close(self) -> None:
         """Close this loop's connections; the next decision opens new ones."""
@@ -67,6 +69,8 @@ class AsyncRedisStore(Base):
         loop = asyncio.get_running_loop()
         lane = self._lanes.get(loop)
         if lane is None:
+            for ended in [known for known in list(self._lanes) if known.is_closed()]:
+                self._lanes.pop(ended, None)  # and with it its connections
             lane = self._lanes[loop] = Lane(self)
         return lane
 
@@ -74,13 +78,13 @@ class AsyncRedisStore(Base):
 class _Asked:
     """One caller's request on its way."""
 
-    __slots__ = ("ends", "future", "request", "sent")
+    __slots__ = ("ends", "future", "request", "sent_at")
 
     def __init__(self, request: Request, future: asyncio.Future[Outcome], ends: float) -> None:
         self.request = request
         self.future = future
         self.ends = ends
-        self.sent = False
+        self.sent_at: float | None = None
 
 
 class Lane:
@@ -92,6 +96,7 @@ class Lane:
         self._calls: set[asyncio.Task[None]] = set()
         self._due = False
         self._idle: list[Any] = []
+        self._asking = asyncio.Semaphore(MOST_IN_FLIGHT)
         self._by_patience: dict[float, deque[_Asked]] = {}  # in each, who came first runs out of time first
 
     def enter(self, request: Request, seconds: float) -> asyncio.Future[Outcome]:
@@ -106,6 +111,8 @@ class Lane:
         if pending is None:
             pending = self._by_patience[seconds] = deque()
             loop.call_later(seconds, self._run_out, seconds)
+        while pending and pending[0].future.done():
+            pending.popleft()
         pending.append(asked)
         return future
 
@@ -117,18 +124,23 @@ class Lane:
         while pending and (pending[0].future.done() or pending[0].ends <= now):
             asked = pending.popleft()
             if not asked.future.done():
-                message = f"Redis did not decide within {seconds} s"
-                asked.future.set_exception(StoreUnavailable(message, away=asked.sent))
+                away = asked.sent_at is not None and now - asked.sent_at >= FAIR_NS / 1e9
+                asked.future.set_exception(StoreUnavailable(f"Redis did not decide within {seconds} s", away=away))
         if pending:
             loop.call_at(pending[0].ends, self._run_out, seconds)
         else:
             del self._by_patience[seconds]
 
-    async def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands that are no decision."""
+    async def ask(self, commands: Sequence[Command], seconds: float = _PATIENCE) -> list[Any]:
+        """Send commands that are no decision; as many at a time as there are calls."""
+
+        async def exchange() -> list[Any]:
+            async with self._asking:
+                return await self._exchange(commands)
+
         try:
-            return await asyncio.wait_for(self._exchange(commands), _PATIENCE)
-        except Exception as error:
+            return await asyncio.wait_for(exchange(), seconds)
+        except self._store._troubles as error:  # noqa: SLF001
             raise unavailable(error) from error
 
     async def close(self) -> None:
@@ -141,10 +153,11 @@ class Lane:
         """Send what waits, if a call is free."""
         self._due = False
         batch: list[_Asked] = []
+        now = asyncio.get_running_loop().time()
         while self._waiting and len(batch) < MOST_IN_A_CALL:
             asked = self._waiting.popleft()
             if not asked.future.done():  # cancelled, or out of time, before it was sent: not executed
-                asked.sent = True
+                asked.sent_at = now
                 batch.append(asked)
         if batch:
             call = asyncio.get_running_loop().create_task(self._serve(batch))
@@ -157,7 +170,7 @@ class Lane:
             self._set_off()
 
     async def _serve(self, batch: Sequence[_Asked]) -> None:
-        error: StoreUnavailable | None = None
+        error = StoreUnavailable("the call to Redis was interrupted", away=False)
         try:
             requests = [asked.request for asked in batch]
             by_hash, in_full = self._store._call(requests)  # noqa: SLF001
@@ -168,12 +181,12 @@ class Lane:
             for asked, outcome in zip(batch, outcomes, strict=True):
                 if not asked.future.done():
                     asked.future.set_result(outcome)
-        except Exception as caught:  # noqa: BLE001 - every caller in the batch has to hear of it
+        except Exception as caught:  # noqa: BLE001 - a task of our own: every caller in the batch has to hear of it
             error = unavailable(caught)
         finally:
             for asked in batch:
                 if not asked.future.done():
-                    asked.future.set_exception(error or StoreUnavailable("the call to Redis was interrupted"))
+                    asked.future.set_exception(unavailable(error))
 
     async def _exchange(self, commands: Sequence[Command], in_full: Command | None = None) -> list[Any]:
         """Send commands once and read their replies; a script that the server does not know is sent in full."""

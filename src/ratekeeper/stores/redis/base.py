@@ -17,7 +17,11 @@ from ratekeeper.stores.redis.wire import Request
 MOST_IN_FLIGHT = 2
 MOST_IN_A_CALL = 512
 
-Command = tuple[Any, ...]
+FAIR_NS = 20_000_000  # a call that had less time than this does not tell whether Redis is away
+
+Command = tuple[bytes, ...]  # never an int: see wire.encode
+
+_SHA, _TEXT = script.SHA.encode(), script.TEXT.encode()
 
 
 class Base:
@@ -28,7 +32,7 @@ class Base:
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         self.denials = Denials() if remember_denials else None
         self._kind, self._arguments = connect.settings(source, for_asyncio=self.for_asyncio)
-        self._refusal = connect.refusal()
+        self._refusal, self._troubles = connect.errors()
         self._shown = connect.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         self._wires: dict[int, wire.Wire] = {}
         self._bound: dict[int, Binding] = {}  # keeps what the ids of the wires stand for
@@ -49,6 +53,18 @@ class Base:
             self.denials.timer = clock
         self._bound[id(binding)] = binding
         self._wires[id(binding)] = wire.wire_of(binding)
+
+    def unbind(self, bindings: Sequence[Binding]) -> None:
+        """Forget a limiter's rules."""
+        for binding in bindings:
+            self._bound.pop(id(binding), None)
+            self._wires.pop(id(binding), None)
+
+    def _start(self) -> None:
+        """Begin with nothing under way; in a forked child, begin again."""
+        self.breaker.start_again()
+        if self.denials is not None:
+            self.denials.start_again()
 
     def _now(self) -> int | None:
         """Return the injected clock's time in microseconds; None: the server's own counts."""
@@ -78,24 +94,25 @@ class Base:
     def _call(self, requests: Sequence[Request]) -> tuple[Command, Command]:
         """Return the command that decides these requests by hash, and the one that brings the script along."""
         names, arguments = wire.encode(self._now(), requests, self._wires)
-        rest = (len(names), *names, *arguments)
-        return ("EVALSHA", script.SHA, *rest), ("EVAL", script.TEXT, *rest)
+        rest = (b"%d" % len(names), *names, *arguments)
+        return (b"EVALSHA", _SHA, *rest), (b"EVAL", _TEXT, *rest)
 
     def _look(self, demands: Sequence[Demand]) -> list[Command]:
         """Return the commands that show how keys are stored: the time, and three for each key."""
-        commands: list[Command] = [("TIME",)]
+        commands: list[Command] = [(b"TIME",)]
         for demand in demands:
             name = self._name(demand)
             is_log = demand.binding.rule.script == "sliding_window_log"
             commands += (
-                ("LRANGE", name, 0, -1) if is_log else ("GET", name),
-                ("PTTL", name),
-                ("MEMORY", "USAGE", name, "SAMPLES", 0),
+                (b"LRANGE", name, b"0", b"-1") if is_log else (b"GET", name),
+                (b"PTTL", name),
+                (b"MEMORY", b"USAGE", name, b"SAMPLES", b"0"),
             )
         return commands
 
     def _seen(self, demands: Sequence[Demand], replies: Sequence[Any]) -> list[Inspection]:
         """Make inspections of the replies to `_look`."""
+        self._check(replies)
         now = self._time_of(replies[0])
         inspections = []
         for index, demand in enumerate(demands):
@@ -110,11 +127,17 @@ class Base:
 
     def _states(self, demands: Sequence[Demand], replies: Sequence[Any]) -> tuple[int, list[Any]]:
         """Make a snapshot of the replies to `_look`."""
+        self._check(replies)
         values = replies[1::3]
         states = [
             demand.binding.rule.load(value) if value else None for demand, value in zip(demands, values, strict=True)
         ]
         return self._time_of(replies[0]), states
+
+    def _check(self, replies: Sequence[Any]) -> None:
+        for index, reply in enumerate(replies):
+            if isinstance(reply, Exception) and (index == 0 or index % 3):  # that it may not tell its memory is fine
+                raise unavailable(reply)
 
     def _name(self, demand: Demand) -> bytes:
         return wire.key_name(self._wires[id(demand.binding)], demand.key)
@@ -130,11 +153,13 @@ def lost_script(reply: Any) -> bool:
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
-    """Say why Redis did not decide."""
+    """Say why Redis did not decide. Each caller gets an error of its own: they are raised in different places."""
     if isinstance(error, StoreUnavailable):
-        return error
+        again = StoreUnavailable(str(error), away=error.away)
+        again.__cause__ = error.__cause__ or error
+        return again
     text = str(error)
-    at_fault = text.startswith("WRONGTYPE") or "RATEKEEPER" in text  # one key, or one request; the others are fine
+    at_fault = "WRONGTYPE" in text or "RATEKEEPER" in text  # one key, or one request; the others are fine
     made = StoreUnavailable(f"Redis did not decide: {type(error).__name__}: {text}", away=not at_fault)
     made.__cause__ = error
     return made

@@ -6,9 +6,9 @@ the client says. Every socket operation gets the time that is left for the decis
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import InvalidRule, StoreUnavailable
@@ -58,27 +58,29 @@ def _of_url(url: str, *, for_asyncio: bool) -> tuple[dict[str, Any], type[Any]]:
     scheme = scheme.replace("valkeys", "rediss").replace("valkey", "redis")
     try:
         given = module.parse_url(f"{scheme}://{rest}")
-        _ = urlsplit(url).port
-    except ValueError as error:
-        raise InvalidRule(f"store {safe(url)}: {error}") from None
+    except ValueError:  # whose text may quote a part of the password
+        raise InvalidRule(
+            f"store {safe(url)} cannot be read; write redis://[user:password@]host[:port][/database], and % codes for "
+            "what is special in a password"
+        ) from None
     return given, given.pop("connection_class", module.Connection)
 
 
-def refusal() -> type[Exception]:
-    """Return what redis-py raises for an answer that is an error: the exchange did come to its end."""
-    from redis.exceptions import ResponseError
+def errors() -> tuple[type[Exception], tuple[type[Exception], ...]]:
+    """Return what redis-py raises for an answer that is an error, and all that can go wrong with an exchange."""
+    from redis.exceptions import RedisError, ResponseError
 
-    return ResponseError
+    return ResponseError, (RedisError, OSError, TimeoutError, asyncio.TimeoutError, StoreUnavailable)
 
 
 def safe(url: str) -> str:
     """Show a URL without its password."""
     scheme, separator, rest = url.partition("://")
     secret, at, address = rest.rpartition("@")
-    if not at:
-        return f"{scheme}{separator}{rest.partition('?')[0]}"
-    user = secret.partition(":")[0]
-    return f"{scheme}{separator}{user}:***@{address.partition('?')[0]}"
+    if any(special in secret for special in "/?#"):  # where the password ends is anybody's guess
+        return f"{scheme}{separator}***"
+    address = address.partition("?")[0].partition("#")[0]
+    return f"{scheme}{separator}{secret.partition(':')[0]}:***@{address}" if at else f"{scheme}{separator}{address}"
 
 
 def bounded(kind: type[Any], arguments: dict[str, Any]) -> Callable[[], Any]:

@@ -37,6 +37,10 @@ class Denials:
         self._changed_ns: dict[Hashable, int] = {}  # when this process last gave something back
         self._trusted_ns = 0  # what was sent before this may have missed a change that is not listed any more
 
+    def start_again(self) -> None:
+        """In a forked child whoever held the lock does not exist any more."""
+        self._lock = threading.Lock()
+
     def recall(self, demands: Sequence[Demand]) -> Outcome | None:
         """Return the answer to a hit that is still denied."""
         denial = self._held.get(_request(demands)) if self._held else None
@@ -108,5 +112,5 @@ def _later(answer: Answer, passed_us: int) -> Answer:
         remaining,
         retry_after - passed_us if retry_after else retry_after,
         max(0, reset_after - passed_us),
-        delay,
+        max(0, delay - passed_us),
     )

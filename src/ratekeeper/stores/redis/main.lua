@@ -90,7 +90,8 @@ local function answer(_, ...)
   end
 end
 
-local function keep(name, state)
+local function keep(name, state, rule)
+  rule_of[name] = rule -- who writes last knows when the state ends
   if states[name] and not state then
     emptied[name] = true
   end
@@ -98,12 +99,9 @@ local function keep(name, state)
   dirty[name] = true
 end
 
--- How long until more remains to a rule that denies, or it does not deny any more.
-local function steady_for(rule, state, cost, remaining, retry_after)
-  if cost > remaining + 1 then
-    local _, _, _, sooner = rule.step.decide(rule, state, now, remaining + 1, false)
-    return sooner
-  end
+-- How long until more remains.
+local function steady_for(rule, state, remaining)
+  local _, _, _, retry_after = rule.step.decide(rule, state, now, remaining + 1, false)
   return retry_after
 end
 
@@ -113,31 +111,30 @@ local function hit_one(run, first)
   local state, allowed, remaining, retry_after, reset_after, delay = rule.step.decide(rule, states[name], now, cost, true)
   if allowed == 1 then
     reply[#reply + 1] = 0
-    keep(name, state)
+    keep(name, state, rule)
   else
-    local steady = steady_for(rule, state, cost, remaining, retry_after)
+    local steady = cost == remaining + 1 and retry_after or steady_for(rule, state, remaining)
     reply[#reply + 1] = steady == NEVER and SECOND_US or math.min(steady, SECOND_US)
   end
   answer(state, allowed, remaining, retry_after, reset_after, delay)
 end
 
 local function hit_all(run, first)
-  local steady = 0
+  local denied, steady = false, SECOND_US
   for demand = 1, run.demands do
-    local rule, state, cost = run.rules[demand], states[KEYS[first + demand]], run.costs[demand]
-    local _, allowed, remaining, retry_after = rule.step.decide(rule, state, now, cost, false)
-    if allowed == 0 then
-      local time = steady_for(rule, state, cost, remaining, retry_after)
-      steady = math.min(steady > 0 and steady or SECOND_US, time == NEVER and SECOND_US or time)
-    end
+    local rule, state = run.rules[demand], states[KEYS[first + demand]]
+    local _, allowed, remaining = rule.step.decide(rule, state, now, run.costs[demand], false)
+    denied = denied or allowed == 0
+    local time = steady_for(rule, state, remaining)
+    steady = time == NEVER and steady or math.min(steady, time)
   end
-  reply[#reply + 1] = steady
+  reply[#reply + 1] = denied and steady or 0
   for demand = 1, run.demands do
     local rule, name = run.rules[demand], KEYS[first + demand]
     local state, allowed, remaining, retry_after, reset_after, delay =
-      rule.step.decide(rule, states[name], now, run.costs[demand], steady == 0)
-    if steady == 0 then
-      keep(name, state)
+      rule.step.decide(rule, states[name], now, run.costs[demand], not denied)
+    if not denied then
+      keep(name, state, rule)
     end
     answer(state, allowed, remaining, retry_after, reset_after, delay)
   end
@@ -146,15 +143,15 @@ end
 local function change(run, rule, demand, name)
   local state, cost = states[name], run.costs[demand]
   if run.operation == 'charge' then
-    keep(name, rule.step.charge(rule, state, now, cost))
+    keep(name, rule.step.charge(rule, state, now, cost), rule)
   elseif not state then
     return
   elseif run.operation == 'reset' then
-    keep(name, nil)
+    keep(name, nil, rule)
   elseif run.operation == 'refund' then
-    keep(name, rule.step.refund(rule, state, now, cost))
+    keep(name, rule.step.refund(rule, state, now, cost), rule)
   else
-    keep(name, rule.step.give_back(rule, state, now, cost, run.charged_at, run.ends[demand]))
+    keep(name, rule.step.give_back(rule, state, now, cost, run.charged_at, run.ends[demand]), rule)
   end
 end
 

@@ -15,6 +15,7 @@ from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis import connect
 from ratekeeper.stores.redis.base import (
+    FAIR_NS,
     MOST_IN_A_CALL,
     MOST_IN_FLIGHT,
     Base,
@@ -30,13 +31,15 @@ _PATIENCE_NS = 1_000_000_000  # for what is not a decision, or has no deadline
 class _Place:
     """One thread's request on its way."""
 
-    __slots__ = ("_called", "error", "outcome", "request", "served")
+    __slots__ = ("_called", "ends_ns", "error", "outcome", "request", "sent_ns", "served")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, ends_ns: int) -> None:
         self.request = request
+        self.ends_ns = ends_ns
         self.outcome: Outcome | None = None
-        self.error: BaseException | None = None
+        self.error: StoreUnavailable | None = None
         self.served = False
+        self.sent_ns: int | None = None
         self._called = threading.Lock()  # held until this place is served or is to lead
         self._called.acquire()
 
@@ -45,7 +48,7 @@ class _Place:
             self._called.release()
 
     def sleep(self, seconds: float) -> None:
-        self._called.acquire(timeout=max(0.0, seconds))
+        self._called.acquire(timeout=seconds)
 
 
 class RedisStore(Base):
@@ -64,7 +67,9 @@ class RedisStore(Base):
         _stores.add(self)
 
     def _start(self) -> None:
+        super()._start()
         self._lock = threading.Lock()
+        self._asking = threading.Semaphore(MOST_IN_FLIGHT)
         self._waiting: deque[_Place] = deque()
         self._leaders: set[_Place] = set()
         self._idle: list[Any] = []
@@ -74,34 +79,38 @@ class RedisStore(Base):
     ) -> Outcome:
         """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
         ends_ns = stopwatch() + _PATIENCE_NS if ends_ns is None else ends_ns
-        place = _Place(Request(operation, demands, charge))
+        place = _Place(Request(operation, demands, charge), ends_ns)
         try:
             with self._lock:
                 self._waiting.append(place)
                 if len(self._leaders) < MOST_IN_FLIGHT:
                     self._leaders.add(place)
             while not place.served:
-                left = (ends_ns - stopwatch()) / 1e9
-                if left <= 0:
-                    raise StoreUnavailable("Redis did not answer in time", away=place not in self._waiting)
+                now = stopwatch()
+                if now >= ends_ns:
+                    away = place.sent_ns is not None and now - place.sent_ns >= FAIR_NS
+                    raise StoreUnavailable("Redis did not answer in time", away=away)
                 if place in self._leaders:
                     self._serve(ends_ns)
                     self._hand_over(place)  # served or not: another leader may have this request under way
                 else:
-                    place.sleep(left)
+                    place.sleep((ends_ns - now) / 1e9)
         finally:
-            self._leave(place)
+            try:
+                self._leave(place)
+            finally:
+                self._leave(place)  # once more, in case that a signal interrupted the first time
         if place.outcome is None:
-            raise place.error or StoreUnavailable("the call to Redis was interrupted")
+            raise unavailable(place.error or StoreUnavailable("the call to Redis was interrupted", away=False))
         return place.outcome
 
     def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         """Show how each demand's key is stored."""
-        return self._seen(demands, self._ask(self._look(demands)))
+        return self._seen(demands, self._ask(self._look(demands), stopwatch() + _PATIENCE_NS))
 
-    def snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
+    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> tuple[int, list[Any]]:
         """Return the time and the state of each demand's key."""
-        return self._states(demands, self._ask(self._look(demands)))
+        return self._states(demands, self._ask(self._look(demands), ends_ns or stopwatch() + _PATIENCE_NS))
 
     def close(self) -> None:
         """Close the connections; the next decision opens new ones."""
@@ -110,47 +119,65 @@ class RedisStore(Base):
 
     def _leave(self, place: _Place) -> None:
         """Take a place out of everything, whatever came of it."""
-        if not place.served:
-            with self._lock:
-                if place in self._waiting:
-                    self._waiting.remove(place)
+        with self._lock:
+            if place in self._waiting:
+                self._waiting.remove(place)
         self._hand_over(place)
 
     def _hand_over(self, place: _Place) -> None:
-        if place in self._leaders:
-            with self._lock:
-                self._leaders.discard(place)
-                following = next((waiting for waiting in self._waiting if waiting not in self._leaders), None)
-                if following is not None:
-                    self._leaders.add(following)
-                    following.call()
+        """Lead no more, and let somebody else: whoever has the most time left, which bounds the call."""
+        if place not in self._leaders:
+            return
+        with self._lock:
+            others = [waiting for waiting in self._waiting if waiting not in self._leaders]
+            following = max(others, key=lambda waiting: waiting.ends_ns, default=None)
+            if following is not None:
+                self._leaders.add(following)
+            self._leaders.discard(place)
+        if following is not None:
+            following.call()
 
     def _serve(self, ends_ns: int) -> None:
-        with self._lock:
-            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_A_CALL))]
-        if not batch:
-            return
-        error: BaseException | None = None
+        """Send what waits and hand out the answers."""
+        batch: list[_Place] = []
+        error = StoreUnavailable("the call to Redis was interrupted", away=False)
         try:
-            requests = [place.request for place in batch]
-            by_hash, in_full = self._call(requests)
-            sent_ns = stopwatch()
-            reply = self._exchange([by_hash], ends_ns, in_full)[0]
-            for place, outcome in zip(batch, self._outcomes(reply, requests, sent_ns), strict=True):
-                place.outcome = outcome
-        except Exception as caught:  # noqa: BLE001 - every thread in the batch has to hear of it
+            with self._lock:
+                while self._waiting and len(batch) < MOST_IN_A_CALL:
+                    batch.append(self._waiting[0])
+                    self._waiting.popleft()
+            if batch:
+                self._call_for(batch, ends_ns)
+        except self._troubles as caught:
             error = unavailable(caught)
+            if batch and ends_ns - (batch[0].sent_ns or ends_ns) < FAIR_NS:
+                error.away = False
         finally:
-            for place in batch:
-                place.error = error
-                place.served = True
-                place.call()
+            try:
+                _hand_out(batch, error)
+            finally:
+                _hand_out(batch, error)  # once more, in case that a signal interrupted the first time
 
-    def _ask(self, commands: Sequence[Command]) -> list[Any]:
+    def _call_for(self, batch: Sequence[_Place], ends_ns: int) -> None:
+        requests = [place.request for place in batch]
+        by_hash, in_full = self._call(requests)
+        sent_ns = stopwatch()
+        for place in batch:
+            place.sent_ns = sent_ns
+        reply = self._exchange([by_hash], ends_ns, in_full)[0]
+        for place, outcome in zip(batch, self._outcomes(reply, requests, sent_ns), strict=True):
+            place.outcome = outcome
+
+    def _ask(self, commands: Sequence[Command], ends_ns: int) -> list[Any]:
+        """Send commands that are no decision; as many at a time as there are calls."""
+        if not self._asking.acquire(timeout=max(0.0, (ends_ns - stopwatch()) / 1e9)):
+            raise StoreUnavailable("Redis did not answer in time", away=False)
         try:
-            return self._exchange(commands, stopwatch() + _PATIENCE_NS)
-        except Exception as error:
+            return self._exchange(commands, ends_ns)
+        except self._troubles as error:
             raise unavailable(error) from error
+        finally:
+            self._asking.release()
 
     def _exchange(self, commands: Sequence[Command], ends_ns: int, in_full: Command | None = None) -> list[Any]:
         """Send commands once and read their replies; a script that the server does not know is sent in full."""
@@ -188,6 +215,14 @@ class RedisStore(Base):
                 pass
             connection.disconnect()
         return self._connect()
+
+
+def _hand_out(batch: Sequence[_Place], error: StoreUnavailable) -> None:
+    for place in batch:
+        if not place.served:
+            place.error = error
+            place.served = True
+        place.call()
 
 
 _stores: weakref.WeakSet[RedisStore] = weakref.WeakSet()

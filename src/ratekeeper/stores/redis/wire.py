@@ -34,7 +34,7 @@ class Wire(NamedTuple):
     """A binding as the script takes it."""
 
     head: bytes  # of its keys, up to and including the brace that opens the hash tag
-    rule: tuple[Any, ...]  # the arguments that describe the rule
+    rule: tuple[bytes, ...]  # the arguments that describe the rule
 
 
 def wire_of(binding: Binding) -> Wire:
@@ -42,7 +42,7 @@ def wire_of(binding: Binding) -> Wire:
     prefix, algorithm, name = binding.space
     parts = (prefix, _SHORT_NAMES[algorithm], name)
     head = b":".join(_escape(part.encode("utf-8", "surrogatepass"), _SPECIAL + b":") for part in parts)
-    return Wire(head + b":{", (binding.rule.script, *binding.rule.numbers))
+    return Wire(head + b":{", (binding.rule.script.encode(), *(b"%d" % number for number in binding.rule.numbers)))
 
 
 def key_name(wire: Wire, key: Key) -> bytes:
@@ -76,11 +76,11 @@ def _escape(text: bytes, special: bytes) -> bytes:
     return b"".join(b"%%%02X" % byte if byte in special else bytes((byte,)) for byte in text)
 
 
-def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wire]) -> tuple[list[bytes], list[Any]]:
+def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wire]) -> tuple[list[bytes], list[bytes]]:
     """Return the script's keys and arguments. Requests in a row that are alike become one run."""
     names: list[bytes] = []
     rules: dict[int, int] = {}  # by the id of the binding: its number
-    table: list[Any] = []
+    table: list[bytes] = []
     runs: list[Any] = []
     last: Request | None = None  # the last request, if the next one may join its run
     count_at = 0  # where the number of requests of that run stands
@@ -90,7 +90,7 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
             runs[count_at] += 1
         else:
             count_at = len(runs) + 1
-            runs += operation, 1, len(demands)
+            runs += operation.encode(), 1, len(demands)
             for binding, _, cost in demands:
                 number = rules.get(id(binding))
                 if number is None:
@@ -102,7 +102,9 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
         last = request if charge is None else None
         for binding, key, _ in demands:
             names.append(key_name(wires[id(binding)], key))
-    return names, ["" if now_us is None else now_us, len(rules), *table, *runs]
+    # All bytes: hiredis 3.5 ends the process when a signal handler raises while it turns an int into text.
+    counted = [part if type(part) is bytes else b"%d" % part for part in runs]
+    return names, [b"" if now_us is None else b"%d" % now_us, b"%d" % len(rules), *table, *counted]
 
 
 def _alike(one: Request, other: Request) -> bool:
