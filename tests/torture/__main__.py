@@ -10,9 +10,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.torture import memory
+from tests.torture import memory, redis
 
-DRILLS: dict[str, Callable[[], str]] = {**memory.DRILLS}
+DRILLS: dict[str, Callable[[], str]] = {**memory.DRILLS, **redis.DRILLS}
 
 
 def main() -> int:

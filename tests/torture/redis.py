@@ -1,0 +1,174 @@
+"""Drills against Redis servers of their own: exact totals, faults, and callers that go away."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import signal
+import threading
+import time
+
+import redis
+
+from ratekeeper import (
+    AsyncLimiter,
+    Decision,
+    FixedWindow,
+    LeakyBucket,
+    Limiter,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+)
+from ratekeeper.algorithms import Rule
+from tests.servers import RedisServer, newest, programs
+
+
+def _rules(limit: int) -> list[Rule]:
+    return [
+        FixedWindow(limit, "365d"),
+        SlidingWindowLog(limit, "365d"),
+        SlidingWindowCounter(limit, "365d"),
+        TokenBucket(limit, "1/day"),
+        LeakyBucket(limit, "1/day"),
+        LeakyBucket(limit, "1/day", "shaping"),
+    ]
+
+
+STRICT = {"on_error": "raise", "deadline": 60.0}
+
+
+def _server() -> RedisServer:
+    return RedisServer(programs()[newest()])
+
+
+def _hits(url: str, rule: object, hits: int, admitted: object) -> None:
+    with Limiter(rule, url, **STRICT) as limiter:  # type: ignore[arg-type]
+        count = sum(limiter.hit("one").allowed for _ in range(hits))
+    with admitted.get_lock():  # type: ignore[attr-defined]
+        admitted.value += count  # type: ignore[attr-defined]
+
+
+def exact(processes: int = 8, hits: int = 50_000, limit: int = 100_000) -> str:
+    """Eight processes on one key are admitted exactly the limit, while the server's scripts are flushed in a loop."""
+    server = _server()
+    spawning = multiprocessing.get_context("spawn")
+    stop = threading.Event()
+
+    def flush() -> None:
+        with redis.Redis(port=server.port) as client:
+            while not stop.wait(0.01):
+                client.script_flush()
+
+    flushing = threading.Thread(target=flush)
+    flushing.start()
+    try:
+        for rule in _rules(limit):
+            admitted = spawning.Value("q", 0)
+            workers = [
+                spawning.Process(target=_hits, args=(server.url, rule, hits, admitted)) for _ in range(processes)
+            ]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            assert [worker.exitcode for worker in workers] == [0] * processes, f"{rule.text}: a process failed"
+            assert admitted.value == limit, f"{rule.text}: {admitted.value:,} admitted, {limit:,} expected"
+    finally:
+        stop.set()
+        flushing.join()
+        server.stop()
+    return f"6 rules, {processes} processes x {hits:,} hits: each admitted exactly its limit"
+
+
+def cancelled(tasks: int = 20_000) -> str:
+    """Half of many concurrent hits are cancelled: the others get their own answers, and nothing is left behind."""
+    server = _server()
+
+    async def scenario() -> tuple[int, int]:
+        async with AsyncLimiter(FixedWindow(10**6, "365d"), server.url, **STRICT) as limiter:
+
+            async def call(number: int) -> Decision:
+                decision = await limiter.hit(f"key {number}", number + 1)
+                assert decision.remaining == 10**6 - number - 1, f"key {number} got another's answer"
+                return decision
+
+            calls = [asyncio.create_task(call(number)) for number in range(tasks)]
+            await asyncio.sleep(0.01)
+            for number in range(0, tasks, 2):
+                calls[number].cancel()
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            failed = [end for end in ends if isinstance(end, Exception)]
+            assert not failed, f"{len(failed)} failed: {failed[0]!r}"
+            lane = limiter.store._lane()
+            assert (len(lane._waiting), len(lane._idle) <= 4) == (0, True), "something was left behind"
+            return sum(isinstance(end, Decision) for end in ends), len(asyncio.all_tasks()) - 1
+
+    try:
+        answered, left = asyncio.run(scenario())
+    finally:
+        server.stop()
+    assert left == 0, f"{left} tasks are left"
+    assert answered >= tasks // 2, f"{answered:,} of {tasks:,} were answered"
+    return f"{tasks:,} hits, {tasks - answered:,} cancelled, every other answer its caller's own"
+
+
+def concurrent(callers: int = 5_000) -> str:
+    """Thousands of concurrent hits share two connections, without an error."""
+    server = _server()
+
+    async def scenario() -> int:
+        async with AsyncLimiter(FixedWindow(10**6, "365d"), server.url, **STRICT) as limiter:
+            decisions = await asyncio.gather(*(limiter.hit(f"key {number}") for number in range(callers)))
+            return sum(decision.allowed and not decision.degraded for decision in decisions)
+
+    try:
+        decided = asyncio.run(scenario())
+        with redis.Redis(port=server.port) as client:
+            connections = client.info("stats")["total_connections_received"]
+    finally:
+        server.stop()
+    assert decided == callers, f"{decided:,} of {callers:,} were decided by Redis"
+    return f"{callers:,} callers at once, {connections} connections"
+
+
+def killed(rounds: int = 3) -> str:
+    """A server that is killed and comes back: every call is answered, and Redis decides again soon."""
+    return _away(rounds, lambda server: server.stop(), lambda server: server.start(), "killed")
+
+
+def frozen(rounds: int = 3) -> str:
+    """A server that is frozen: every call is answered, and Redis decides again soon after."""
+    return _away(
+        rounds,
+        lambda server: server.signal(signal.SIGSTOP),
+        lambda server: server.signal(signal.SIGCONT),
+        "frozen",
+    )
+
+
+def _away(rounds: int, go: object, come: object, what: str) -> str:
+    server = _server()
+    slowest = returned = 0.0
+    with Limiter(FixedWindow(10**9, "365d"), server.url) as limiter:
+        try:
+            for _ in range(rounds):
+                assert not limiter.hit("one").degraded, "not on Redis before the fault"
+                go(server)  # type: ignore[operator]
+                for _ in range(200):
+                    begun = time.monotonic()
+                    assert limiter.hit("one").degraded, "answered by a server that is away"
+                    slowest = max(slowest, time.monotonic() - begun)
+                come(server)  # type: ignore[operator]
+                begun = time.monotonic()
+                while limiter.hit("one").degraded:
+                    assert time.monotonic() - begun < 15, "never back on Redis"
+                    time.sleep(0.01)
+                returned = max(returned, time.monotonic() - begun)
+        finally:
+            server.stop()
+    assert slowest < 1.2, f"a call took {slowest * 1000:.0f} ms"  # ten times the promise tells a hang
+    return f"{rounds} times {what}: slowest answer {slowest * 1000:.0f} ms, back on Redis within {returned:.2f} s"
+
+
+DRILLS = {"exact": exact, "cancelled": cancelled, "concurrent": concurrent, "killed": killed, "frozen": frozen}
