@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +16,7 @@ from ratekeeper.stores.redis.base import (
     MOST_IN_FLIGHT,
     Base,
     Command,
+    in_full,
     lost_script,
     unavailable,
 )
@@ -35,7 +34,6 @@ class AsyncRedisStore(Base):
         super().__init__(source, remember_denials=remember_denials)
         self._arguments |= {"socket_timeout": None, "socket_connect_timeout": None}
         self._start()
-        _stores.add(self)
 
     def _start(self) -> None:
         super()._start()
@@ -173,10 +171,10 @@ class Lane:
         error = StoreUnavailable("the call to Redis was interrupted", away=False)
         try:
             requests = [asked.request for asked in batch]
-            by_hash, in_full = self._store._call(requests)  # noqa: SLF001
+            command = self._store._call(requests)  # noqa: SLF001
             sent_ns = stopwatch()
             left = max(asked.ends for asked in batch) - asyncio.get_running_loop().time()
-            replies = await asyncio.wait_for(self._exchange([by_hash], in_full), left)
+            replies = await asyncio.wait_for(self._exchange([command]), left)
             outcomes = self._store._outcomes(replies[0], requests, sent_ns)  # noqa: SLF001
             for asked, outcome in zip(batch, outcomes, strict=True):
                 if not asked.future.done():
@@ -188,13 +186,13 @@ class Lane:
                 if not asked.future.done():
                     asked.future.set_exception(unavailable(error))
 
-    async def _exchange(self, commands: Sequence[Command], in_full: Command | None = None) -> list[Any]:
+    async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands once and read their replies; a script that the server does not know is sent in full."""
         connection = await self._take()
         try:
             replies = await self._send(connection, commands)
-            if in_full is not None and lost_script(replies[0]):
-                replies = await self._send(connection, [in_full])
+            if lost_script(replies[0]):
+                replies = await self._send(connection, [in_full(commands[0])])
         except BaseException:
             await connection.disconnect(nowait=True)  # what is read next on it would be another's
             raise
@@ -220,16 +218,3 @@ class Lane:
                 return connection
             await connection.disconnect(nowait=True)
         return self._store._kind(**self._store._arguments)  # noqa: SLF001
-
-
-_stores: weakref.WeakSet[AsyncRedisStore] = weakref.WeakSet()
-
-
-def _start_again() -> None:
-    """In a forked child the sockets are the parent's."""
-    for store in _stores:
-        store._start()  # noqa: SLF001
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_again)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -38,6 +40,7 @@ class Base:
         self._bound: dict[int, Binding] = {}  # keeps what the ids of the wires stand for
         self._clock: Clock | None = None
         self.breaker = Breaker(repr(self))
+        _stores.add(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._shown})"
@@ -91,11 +94,10 @@ class Base:
                 self.denials.note(request.operation, request.demands, outcome, sent_ns)
         return outcomes
 
-    def _call(self, requests: Sequence[Request]) -> tuple[Command, Command]:
-        """Return the command that decides these requests by hash, and the one that brings the script along."""
+    def _call(self, requests: Sequence[Request]) -> Command:
+        """Return the command that decides these requests, by the script's hash."""
         names, arguments = wire.encode(self._now(), requests, self._wires)
-        rest = (b"%d" % len(names), *names, *arguments)
-        return (b"EVALSHA", _SHA, *rest), (b"EVAL", _TEXT, *rest)
+        return (b"EVALSHA", _SHA, b"%d" % len(names), *names, *arguments)
 
     def _look(self, demands: Sequence[Demand]) -> list[Command]:
         """Return the commands that show how keys are stored: the time, and three for each key."""
@@ -152,6 +154,11 @@ def lost_script(reply: Any) -> bool:
     return type(reply).__name__ == "NoScriptError"
 
 
+def in_full(command: Command) -> Command:
+    """Return a call by hash as the call that brings the script along."""
+    return (b"EVAL", _TEXT, *command[2:])
+
+
 def unavailable(error: BaseException) -> StoreUnavailable:
     """Say why Redis did not decide. Each caller gets an error of its own: they are raised in different places."""
     if isinstance(error, StoreUnavailable):
@@ -163,3 +170,16 @@ def unavailable(error: BaseException) -> StoreUnavailable:
     made = StoreUnavailable(f"Redis did not decide: {type(error).__name__}: {text}", away=not at_fault)
     made.__cause__ = error
     return made
+
+
+_stores: weakref.WeakSet[Base] = weakref.WeakSet()
+
+
+def _start_again() -> None:
+    """In a forked child the other threads do not exist, and the sockets are the parent's."""
+    for store in _stores:
+        store._start()  # noqa: SLF001
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_again)

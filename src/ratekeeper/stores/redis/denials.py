@@ -23,6 +23,7 @@ class _Denial(NamedTuple):
     replied_ns: int
     ends_ns: int
     outcome: Outcome
+    demands: Sequence[Demand]  # keeps what the ids in the name of the request stand for
 
 
 class Denials:
@@ -68,7 +69,7 @@ class Denials:
         self._held.pop(request, None)
         while len(self._held) >= self._most:
             self._drop(next(iter(self._held)))
-        self._held[request] = _Denial(self.timer(), sent_ns + outcome.steady_us * 1000, outcome)
+        self._held[request] = _Denial(self.timer(), sent_ns + outcome.steady_us * 1000, outcome, demands)
         for key in _keys(demands):
             self._by_key.setdefault(key, set()).add(request)
 

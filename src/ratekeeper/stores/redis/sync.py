@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +18,7 @@ from ratekeeper.stores.redis.base import (
     MOST_IN_FLIGHT,
     Base,
     Command,
+    in_full,
     lost_script,
     unavailable,
 )
@@ -64,7 +63,6 @@ class RedisStore(Base):
         super().__init__(source, remember_denials=remember_denials)
         self._connect = connect.bounded(self._kind, self._arguments)
         self._start()
-        _stores.add(self)
 
     def _start(self) -> None:
         super()._start()
@@ -160,11 +158,11 @@ class RedisStore(Base):
 
     def _call_for(self, batch: Sequence[_Place], ends_ns: int) -> None:
         requests = [place.request for place in batch]
-        by_hash, in_full = self._call(requests)
+        command = self._call(requests)
         sent_ns = stopwatch()
         for place in batch:
             place.sent_ns = sent_ns
-        reply = self._exchange([by_hash], ends_ns, in_full)[0]
+        reply = self._exchange([command], ends_ns)[0]
         for place, outcome in zip(batch, self._outcomes(reply, requests, sent_ns), strict=True):
             place.outcome = outcome
 
@@ -179,14 +177,14 @@ class RedisStore(Base):
         finally:
             self._asking.release()
 
-    def _exchange(self, commands: Sequence[Command], ends_ns: int, in_full: Command | None = None) -> list[Any]:
+    def _exchange(self, commands: Sequence[Command], ends_ns: int) -> list[Any]:
         """Send commands once and read their replies; a script that the server does not know is sent in full."""
         connection = self._take()
         try:
             connection.ends_ns = ends_ns
             replies = self._send(connection, commands)
-            if in_full is not None and lost_script(replies[0]):
-                replies = self._send(connection, [in_full])
+            if lost_script(replies[0]):
+                replies = self._send(connection, [in_full(commands[0])])
         except BaseException:
             connection.disconnect()  # its exchange did not come to an end: what is read next would be another's
             raise
@@ -223,16 +221,3 @@ def _hand_out(batch: Sequence[_Place], error: StoreUnavailable) -> None:
             place.error = error
             place.served = True
         place.call()
-
-
-_stores: weakref.WeakSet[RedisStore] = weakref.WeakSet()
-
-
-def _start_again() -> None:
-    """In a forked child the other threads do not exist, and the sockets are the parent's."""
-    for store in _stores:
-        store._start()  # noqa: SLF001
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_again)
