@@ -24,9 +24,9 @@ ADVICE = (
 class RedisServer:
     """A redis-server process with nothing in it."""
 
-    def __init__(self, program: Path, *options: str) -> None:
+    def __init__(self, program: Path, *options: str, port: int | None = None) -> None:
         self.program = program
-        self.port = free_port()
+        self.port = port or free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._options = options
         self._directory = tempfile.TemporaryDirectory(prefix="ratekeeper-redis-")
@@ -62,6 +62,10 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     def signal(self, number: int) -> None:
         """Send the process a signal."""

@@ -49,6 +49,11 @@ def test_an_axis_fits_its_columns(columns, window_us, start_us, end_us):
     assert grid.section_us % window_us == 0
 
 
+def test_the_legend_says_when_not_every_boundary_is_shown():
+    chart = lines(Chart(80), simulated("steady", "fixed-window 10/10s", duration=3_600))
+    assert chart[0] == "█ admitted  ▒ denied  ┊ window boundary, 1 of 50 shown"
+
+
 def test_many_windows_are_marked_in_round_numbers():
     assert fit(0, 3_600 * SECOND, 10 * SECOND, 57).section_us == 500 * SECOND
 

@@ -1,6 +1,8 @@
 """`ratekeeper hit`, `peek` and `reset` on a real server, and their exit status."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -75,6 +77,7 @@ def test_a_name_and_a_prefix_reach_what_an_application_stores(capsys, url):
         (["1/s", "k", "--cost", "0"], "cost must be an int of at least 1"),
         (["1/s", "k", "--store", "ftp://host"], "unknown scheme"),
         (["1/s", "k", "--deadline", "0"], "deadline must be above 0"),
+        (["1/s", "k", "--name", ""], "a rule's name must have from 1 to 100 characters"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(capsys, url, arguments, complaint):
@@ -90,3 +93,11 @@ def test_a_store_that_does_not_answer_is_an_error_and_never_the_fallback(capsys,
     assert (status, out, err.count("\n")) == (2, "", 0)
     assert err.startswith(f"ratekeeper {command}: Redis did not decide")
     assert "secret" not in err
+
+
+def test_a_store_that_does_not_answer_is_one_line_in_a_process_of_its_own():
+    store = f"redis://127.0.0.1:{servers.free_port()}"
+    command = [sys.executable, "-m", "ratekeeper.cli", "hit", "1/s", "k", "--store", store]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert ended.stderr.startswith("ratekeeper hit: Redis did not decide")

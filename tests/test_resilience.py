@@ -203,7 +203,7 @@ def test_what_was_taken_from_redis_is_not_given_back_to_this_process(server):
     outcome = limiter._core.execute("hit", demands)
     server.stop()
     limiter.hit("k", 3)
-    charge = Charge(outcome.now_us, [outcome.now_us + 1])
+    charge = Charge([outcome.now_us], [outcome.now_us + 1])
     assert limiter._core.execute("give_back", demands, charge).degraded
     assert limiter.peek("k").remaining == 2
 
@@ -212,7 +212,7 @@ def test_what_was_taken_from_redis_is_not_given_back_to_this_process(server):
 def test_a_child_that_is_forked_while_a_lock_is_held_still_decides(server):
     limiter = Limiter(RULES, server.url, on_error="raise", deadline=30)
     limiter.hit("k")
-    with untraced(), limiter.store.breaker._lock, limiter.store.denials._lock, limiter.store._lock:
+    with untraced(), limiter.store.breaker._lock, limiter.store.denials._lock, limiter.store._desk(None)._lock:
         child = os.fork()
         if child == 0:
             status = 1

@@ -88,6 +88,13 @@ class Limiter(_Shell):
 
     `rules` is one rule, a text, or a mapping of names to these; `store` is a URL or a store object. `key` is a str,
     bytes or int or a tuple of these, or a mapping with one for each rule; `cost` is an int, or a mapping as well.
+
+    `clock` returns integer nanoseconds, in place of the store's own clock. `prefix` begins every stored key: limiters
+    with different ones never share usage. `on_error` says what a decision is while the store cannot answer ("local",
+    "open", "closed", "raise"), and `deadline` bounds a decision, in seconds. `enabled=False` admits everything and does
+    not touch the store. `on_decision(key, decision)` hears of every hit and wait; what it raises is logged.
+
+    A limiter that made its store from a URL closes it: with `close()`, or at the end of a `with` block.
     """
 
     _remote = RedisStore

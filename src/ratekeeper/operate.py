@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import sys
 from functools import partial
@@ -44,11 +45,14 @@ def add(commands: Commands) -> None:
             allow_abbrev=False,
         )
         parser.add_argument("rule", help="a rule, or several, such as '100/minute' or '10/s burst 20; 1000/hour'")
-        parser.add_argument("key", help="who is limited")
+        parser.add_argument("key", help="who is limited: a text, as the application's str keys are")
         if command != "reset":
             parser.add_argument("--cost", type=int, default=1, help="how much (default: 1)")
         parser.add_argument(
-            "--store", default="redis://localhost:6379/0", metavar="URL", help="where (default: %(default)s)"
+            "--store",
+            default="redis://localhost:6379/0",
+            metavar="URL",
+            help="where (default: %(default)s); memory:// begins empty and ends with the command",
         )
         parser.add_argument("--name", help="the rule's name, if the application gives it one")
         parser.add_argument("--prefix", default="ratekeeper", help="of the stored keys (default: %(default)s)")
@@ -61,8 +65,9 @@ def add(commands: Commands) -> None:
 
 def run(command: str, options: argparse.Namespace) -> int:
     """Do one operation and give the exit status."""
+    logging.getLogger("ratekeeper").addHandler(logging.NullHandler())  # what it would say is in the error
     try:
-        rules = {options.name: options.rule} if options.name else options.rule
+        rules = options.rule if options.name is None else {options.name: options.rule}
         with Limiter(
             rules, options.store, prefix=options.prefix, on_error="raise", deadline=options.deadline
         ) as limiter:

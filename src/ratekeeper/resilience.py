@@ -26,7 +26,6 @@ class Guard:
         clock: Clock | None,
     ) -> None:
         self._store: Any = store
-        self._breaker = store.breaker
         self._on_error = on_error
         self._deadline = deadline
         self._local = MemoryStore()
@@ -35,72 +34,57 @@ class Guard:
 
     def execute(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None) -> Outcome:
         """Let the store decide, or what stands in for it."""
-        if operation == "hit" and (denied := self._store.recall(demands)) is not None:
-            return denied  # type: ignore[no-any-return]
-        error = self._known_to_be_away(charge)
-        if error is None:
-            try:
-                ends_ns = stopwatch() + int(self._deadline * 1e9)
-                outcome: Outcome = self._store.execute(operation, demands, charge, ends_ns)
-            except StoreUnavailable as caught:
-                error = caught
-            else:
-                self._breaker.succeeded()
-                return outcome
-        return self._stand_in(error, operation, demands, charge)
+        known = self._known(operation, demands, charge)
+        if known is not None:
+            return known
+        try:
+            ends_ns = stopwatch() + int(self._deadline * 1e9)
+            return self._store.execute(operation, demands, charge, ends_ns)  # type: ignore[no-any-return]
+        except StoreUnavailable:
+            if self._on_error == "raise":
+                raise
+            return self._stand_in(operation, demands, charge)
 
     async def execute_async(
         self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None
     ) -> Outcome:
         """Let the store decide, or what stands in for it."""
-        if operation == "hit" and (denied := self._store.recall(demands)) is not None:
-            return denied  # type: ignore[no-any-return]
-        error = self._known_to_be_away(charge)
-        if error is None:
-            try:
-                outcome: Outcome = await self._store.execute(operation, demands, charge, self._deadline)
-            except StoreUnavailable as caught:
-                error = caught
-            else:
-                self._breaker.succeeded()
-                return outcome
-        return self._stand_in(error, operation, demands, charge)
+        known = self._known(operation, demands, charge)
+        if known is not None:
+            return known
+        try:
+            return await self._store.execute(operation, demands, charge, self._deadline)  # type: ignore[no-any-return]
+        except StoreUnavailable:
+            if self._on_error == "raise":
+                raise
+            return self._stand_in(operation, demands, charge)
 
     def snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
         """Return the time and the states that a forecast starts from."""
         try:
-            if not self._breaker.is_open:
-                seen: tuple[int, list[Any]] = self._store.snapshot(demands, stopwatch() + int(self._deadline * 1e9))
-                return seen
-        except StoreUnavailable as error:
-            self._note(error)
-        return self._local.snapshot(demands)
+            ends_ns = stopwatch() + int(self._deadline * 1e9)
+            return self._store.snapshot(demands, ends_ns)  # type: ignore[no-any-return]
+        except StoreUnavailable:
+            if self._on_error == "raise":
+                raise
+            return self._local.snapshot(demands)
 
     async def snapshot_async(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
         """Return the time and the states that a forecast starts from."""
         try:
-            if not self._breaker.is_open:
-                seen: tuple[int, list[Any]] = await self._store.snapshot(demands, self._deadline)
-                return seen
-        except StoreUnavailable as error:
-            self._note(error)
-        return self._local.snapshot(demands)
+            return await self._store.snapshot(demands, self._deadline)  # type: ignore[no-any-return]
+        except StoreUnavailable:
+            if self._on_error == "raise":
+                raise
+            return self._local.snapshot(demands)
 
-    def _known_to_be_away(self, charge: Charge | None) -> StoreUnavailable | None:
-        if charge is not None and charge.degraded:
-            return StoreUnavailable("what is given back was not taken from Redis", away=False)
-        return None if self._breaker.admits() else StoreUnavailable("Redis is away", away=False)
+    def _known(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None) -> Outcome | None:
+        """Return what needs no server: a denial that still holds, or a give-back of what no server was charged."""
+        if operation == "hit":
+            return self._store.recall(demands)  # type: ignore[no-any-return]
+        return self._stand_in(operation, demands, charge) if charge is not None and charge.degraded else None
 
-    def _note(self, error: StoreUnavailable) -> None:
-        if error.away:
-            self._breaker.failed(error)
-        if self._on_error == "raise":
-            raise error
-
-    def _stand_in(
-        self, error: StoreUnavailable, operation: Operation, demands: Sequence[Demand], charge: Charge | None
-    ) -> Outcome:
-        self._note(error)
+    def _stand_in(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None) -> Outcome:
         if operation == "give_back" and charge is not None and not charge.degraded:
             operation = "peek"  # it was taken from Redis, where it expires
         if self._on_error != "local":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ratekeeper.errors import InvalidRule, RateLimited, StoreUnavailable
 from ratekeeper.lines import AsyncWaiter, Forecast, Place, Waiter, identity
 from ratekeeper.rates import show
-from ratekeeper.stores.port import Charge, Demand, Outcome
+from ratekeeper.stores.port import Demand, Outcome
 
 if TYPE_CHECKING:
     from ratekeeper.core import Core
@@ -156,13 +156,8 @@ def _late_by(decision: Decision, answered_ns: int, deadline: int | None) -> floa
 
 
 def _give_back(core: Core, demands: Sequence[Demand], outcome: Outcome) -> Generator[Any, Any, None]:
-    yield core.execute("give_back", demands, _charge(outcome))
+    yield core.execute("give_back", demands, outcome.charge)
     core.lines.nudge(demands)
-
-
-def _charge(outcome: Outcome) -> Charge:
-    ends_us = [outcome.now_us + answer[3] for answer in outcome.answers]
-    return Charge(outcome.now_us, ends_us, outcome.degraded)
 
 
 def _standing(core: Core, demands: Sequence[Demand]) -> Generator[Any, Any, Decision]:
@@ -243,7 +238,7 @@ async def _void(core: Core, asked: asyncio.Future[Outcome], demands: Sequence[De
     with suppress(StoreUnavailable):
         outcome = await asked
         if all(answer[0] for answer in outcome.answers):
-            await core.execute("give_back", demands, _charge(outcome))
+            await core.execute("give_back", demands, outcome.charge)
             core.lines.nudge(demands)
 
 

@@ -28,7 +28,7 @@ from ratekeeper import (
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.stores.port import Charge
 from ratekeeper.testing import ManualClock
-from tests import servers
+from tests import clusters, servers
 from tests.conformance.model import Answer
 
 _prefixes = itertools.count()
@@ -82,7 +82,7 @@ class Subject:
         """Void a hit of this cost that was admitted at that time and would have been forgotten at the other."""
         self._clock.set(Fraction(at_us, 1_000_000))
         core = self.limiter._core
-        result = core.execute("give_back", core.demands(self.key, cost), Charge(charged_us, [ends_us]))
+        result = core.execute("give_back", core.demands(self.key, cost), Charge([charged_us], [ends_us]))
         if inspect.isawaitable(result):
             self._run(result)
 
@@ -117,9 +117,9 @@ class Driver(NamedTuple):
 
 
 @functools.cache
-def on_redis(kind: type[RedisStore | AsyncRedisStore], version: str) -> tuple[Any, ManualClock]:
-    """Return a store on the shared server of this version, and its clock; each subject has a prefix of its own."""
-    store = kind(servers.shared(version).url)
+def on_redis(kind: type[RedisStore | AsyncRedisStore], version: str, shared: Any) -> tuple[Any, ManualClock]:
+    """Return a store on the shared servers of this version, and its clock; each subject has a prefix of its own."""
+    store = kind(shared(version).url)
     if isinstance(store, AsyncRedisStore):
         _async_stores.append(store)
     return store, ManualClock()
@@ -132,13 +132,14 @@ def _redis_drivers() -> list[Driver]:
     if profile == "mutants":  # which change the steps in Python
         return []
     for version in [servers.newest()] if profile == "quick" else sorted(servers.programs()):
-        store = functools.partial(on_redis, RedisStore, version)
-        async_store = functools.partial(on_redis, AsyncRedisStore, version)
-        drivers += [
-            Driver(f"Limiter on Redis {version}", Limiter, store, strict),
-            Driver(f"AsyncLimiter on Redis {version}", AsyncLimiter, async_store, strict),
-            Driver(f"AsyncLimiter on Redis {version} in a crowd", AsyncLimiter, async_store, strict, crowd=2),
-        ]
+        for name, shared in (("Redis", servers.shared), ("Redis Cluster", clusters.shared_cluster)):
+            store = functools.partial(on_redis, RedisStore, version, shared)
+            async_store = functools.partial(on_redis, AsyncRedisStore, version, shared)
+            drivers += [
+                Driver(f"Limiter on {name} {version}", Limiter, store, strict),
+                Driver(f"AsyncLimiter on {name} {version}", AsyncLimiter, async_store, strict),
+                Driver(f"AsyncLimiter on {name} {version} in a crowd", AsyncLimiter, async_store, strict, crowd=2),
+            ]
     return drivers
 
 

@@ -120,6 +120,7 @@ class LayeredPlay:
         self.forgetful = Layers({name: play.forgetful for name, play in self.plays.items()})
         rules = {name: rule_of(rule) for name, rule in rules.items()}
         self.subjects = {driver.name: driver.subject(rules) for driver in DRIVERS}
+        self.keys = {name: f"{name}'s" for name in rules}  # on a cluster these are on different nodes
         self.verdict = Verdict("", 0, Answer(True, 0, 0, 0, 0), {})
         self.clock = self.latest = START_US
 
@@ -127,7 +128,9 @@ class LayeredPlay:
         self.move(wait)
         costs = {name: cost if isinstance(cost, int) else cost.get(name, 1) for name in self.plays}
         costs = {name: units for name, units in costs.items() if units}
-        decisions = {name: subject.call(operation, self.clock, cost) for name, subject in self.subjects.items()}
+        decisions = {
+            name: subject.call(operation, self.clock, cost, self.keys) for name, subject in self.subjects.items()
+        }
         if operation in ("hit", "peek"):
             self.compare(operation, costs, decisions)
         else:
@@ -135,7 +138,9 @@ class LayeredPlay:
                 getattr(model, operation)(self.clock, costs)
             everything = dict.fromkeys(self.plays, 1)
             self.compare(
-                "peek", everything, {name: subject.call("peek", self.clock) for name, subject in self.subjects.items()}
+                "peek",
+                everything,
+                {name: subject.call("peek", self.clock, 1, self.keys) for name, subject in self.subjects.items()},
             )
 
     def move(self, wait):

@@ -244,7 +244,7 @@ def test_a_give_back_returns_what_a_hit_took(rule):
     demand = Demand(Binding(rule.text, rule, ("ratekeeper", rule.algorithm, rule.text)), "a", 4)
     limiter.hit("a", cost=4)
     ends_us = round((clock() / 1e9 + limiter.peek("a").reset_after) * 1e6)
-    outcome = store.execute("give_back", [demand], Charge(clock() // 1000, [ends_us]))
+    outcome = store.execute("give_back", [demand], Charge([clock() // 1000], [ends_us]))
     assert outcome.answers[0][:2] == (True, 8)
     assert limiter.peek("a").remaining == 8
 

@@ -10,9 +10,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.torture import memory, redis
+from tests.torture import clusters, memory, redis
 
-DRILLS: dict[str, Callable[[], str]] = {**memory.DRILLS, **redis.DRILLS}
+DRILLS: dict[str, Callable[[], str]] = {**memory.DRILLS, **redis.DRILLS, **clusters.DRILLS}
 
 
 def main() -> int:

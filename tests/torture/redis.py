@@ -100,8 +100,9 @@ def cancelled(tasks: int = 20_000) -> str:
             ends = await asyncio.gather(*calls, return_exceptions=True)
             failed = [end for end in ends if isinstance(end, Exception)]
             assert not failed, f"{len(failed)} failed: {failed[0]!r}"
-            lane = limiter.store._lane()
-            assert (len(lane._waiting), len(lane._idle) <= 4) == (0, True), "something was left behind"
+            hub = limiter.store._hub()
+            left = (len(hub.lane(None)._waiting), len(hub._idle[None]) <= 4)
+            assert left == (0, True), "something was left behind"
             return sum(isinstance(end, Decision) for end in ends), len(asyncio.all_tasks()) - 1
 
     try:

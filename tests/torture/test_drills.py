@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.torture import memory, redis
+from tests.torture import clusters, memory, redis
 from tests.waiters import untraced
 
 SHORT = {
@@ -16,8 +16,11 @@ SHORT = {
     "concurrent": {"callers": 5_000},
     "killed": {"rounds": 1},
     "frozen": {"rounds": 1},
+    "sentinel_failover": {"threads": 2},
+    "cluster_failover": {"threads": 2},
+    "migrating": {"slots": 4, "threads": 2, "tasks": 4},
 }
-DRILLS = {**memory.DRILLS, **redis.DRILLS}
+DRILLS = {**memory.DRILLS, **redis.DRILLS, **clusters.DRILLS}
 
 
 def test_every_drill_has_a_short_form():

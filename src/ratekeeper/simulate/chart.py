@@ -64,7 +64,7 @@ class Chart:
         offered = grid.totals(traffic.at_us, traffic.costs)
         passed = [grid.totals(outcome.departures_us, traffic.costs) for outcome in simulation.outcomes]
         most = max(max(lane) for lane in (offered, *passed))
-        yield from self._legend(grid)
+        yield from self._legend(grid, window_us)
         yield self._ruler(grid)
         yield self._row("offered", self._bars(offered, most, self.glyphs.admitted, grid), _OFFERED)
         for outcome, admitted in zip(simulation.outcomes, passed, strict=True):
@@ -73,11 +73,13 @@ class Chart:
             yield self._row(name, self._bars(admitted, most, self.glyphs.admitted, grid), _ADMITTED)
             yield self._row(f"  {parameters}", self._bars(denied, most, self.glyphs.denied, grid), _DENIED)
 
-    def _legend(self, grid: Grid) -> Iterator[str]:
+    def _legend(self, grid: Grid, window_us: int) -> Iterator[str]:
+        windows = grid.section_us // window_us
+        every = f"every {seconds_text(window_us)}" if windows == 1 else f"1 of {windows} shown"
         parts = [
             self._paint(f"{self.glyphs.admitted[-1]} admitted", _ADMITTED),
             self._paint(f"{self.glyphs.denied[1]} denied", _DENIED),
-            self._paint(f"{self.glyphs.boundary} window boundary, every {seconds_text(grid.section_us)}", _QUIET),
+            self._paint(f"{self.glyphs.boundary} window boundary, {every}", _QUIET),
         ]
         yield "  ".join(parts)
         if grid.origin_us:

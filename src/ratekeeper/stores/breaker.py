@@ -14,7 +14,10 @@ _log = logging.getLogger("ratekeeper")
 
 
 class Breaker:
-    """Keeps callers away from a store that does not answer, but for one of them a second."""
+    """Keeps callers away from a store that does not answer, but for one of them a second.
+
+    As a context manager around a question to the store, it notes whether that was answered.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,6 +35,16 @@ class Breaker:
     def is_open(self) -> bool:
         """Whether the store is taken to be away."""
         return self._away_since_ns is not None
+
+    def __enter__(self) -> None:
+        if not self.admits():
+            raise StoreUnavailable("Redis is away", away=False)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            self.succeeded()
+        elif isinstance(error, StoreUnavailable) and error.away:
+            self.failed(error)
 
     def admits(self) -> bool:
         """Tell whether to ask the store; while it is away, one caller a second hears yes."""

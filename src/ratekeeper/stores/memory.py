@@ -204,7 +204,7 @@ class MemoryStore:
         elif operation == "refund":
             state = binding.rule.refund(before, now, cost)
         elif charge is not None:
-            state = binding.rule.give_back(before, now, cost, charge.at_us, charge.ends_us[position])
+            state = binding.rule.give_back(before, now, cost, charge.at_us[position], charge.ends_us[position])
         self._write(binding, key, before, state, now)
 
     def _write(self, binding: Binding, key: Key, before: Any, state: Any, now: int) -> None:

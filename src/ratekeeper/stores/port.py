@@ -30,9 +30,9 @@ class Demand(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """When a request was charged, and for each of its demands when that would be forgotten: what a give-back names."""
+    """For each demand of a request when it was charged, and when that would be forgotten: what a give-back names."""
 
-    at_us: int
+    at_us: Sequence[int]
     ends_us: Sequence[int]
     degraded: bool = False  # whether something other than the store was charged
 
@@ -43,7 +43,15 @@ class Outcome(NamedTuple):
     now_us: int
     answers: Sequence[Answer]
     degraded: bool = False  # whether something other than the store gave them
-    steady_us: int = 0  # of a denial: how long it stays exactly like this if nobody comes
+    steady_us: int = 0  # of a denial or a peek: how long it stays exactly like this if nobody comes
+    times_us: Sequence[int] = ()  # of each answer, where servers with clocks of their own gave them
+
+    @property
+    def charge(self) -> Charge:
+        """What gives an admitted hit back."""
+        at_us = self.times_us or [self.now_us] * len(self.answers)
+        ends_us = [time + answer[3] for time, answer in zip(at_us, self.answers, strict=True)]
+        return Charge(at_us, ends_us, self.degraded)
 
 
 @dataclass(frozen=True)

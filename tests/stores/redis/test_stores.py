@@ -372,7 +372,7 @@ def test_a_wait_that_is_cancelled_while_its_hit_is_under_way_gives_back(server, 
             await limiter.hit("k")
             waits = [asyncio.create_task(limiter.wait(("other", number))) for number in range(20)]
             waits += [asyncio.create_task(limiter.wait("k")) for _ in range(1)]
-            await until_async(lambda: limiter.store._lane()._calls, "a call is under way")
+            await until_async(lambda: limiter.store._hub().lane(None)._calls, "a call is under way")
             for wait in waits:
                 wait.cancel()
             ended = await asyncio.gather(*waits, return_exceptions=True)
@@ -394,11 +394,11 @@ def test_event_loops_that_ended_without_closing_leave_nothing_behind(server, cli
         for _ in range(10):
             asyncio.run(scenario())
         gc.collect()
-    assert len(limiter.store._lanes) == 1
+    assert len(limiter.store._hubs) == 1
     assert client.info("clients")["connected_clients"] <= 3
 
     async def close():
-        limiter.store._lanes.clear()
+        limiter.store._hubs.clear()
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -475,7 +475,7 @@ def test_signals_that_interrupt_a_caller_harm_nobody_else(server, client):
     # An interrupted leader takes those of its call with it, who are told so; nothing worse, and nothing for ever.
     assert all("interrupted" in str(error) for error in errors)
     assert not limiter.store.breaker.is_open
-    assert limiter.store._leaders == set()
+    assert limiter.store._desk(None)._leaders == set()
     assert limiter.hit("k").allowed
     limiter.close()
 

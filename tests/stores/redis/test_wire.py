@@ -74,7 +74,7 @@ def test_requests_in_a_row_that_are_alike_become_one_run():
     wires = {id(binding): wire.wire_of(binding) for binding in (BINDING, other)}
     hits = [Request("hit", [Demand(BINDING, str(number), 1)]) for number in range(3)]
     both = Request("peek", [Demand(BINDING, "0", 2), Demand(other, "0", 10**30)])
-    back = Request("give_back", [Demand(BINDING, "0", 1)], Charge(7, [9]))
+    back = Request("give_back", [Demand(BINDING, "0", 1)], Charge([7], [9]))
     names, arguments = wire.encode(123, [*hits, both, back, back], wires)
     expected = [
         *(123, 2, "fixed_window", 10, 60_000_000, 0, 0, "bucket", 5, 1, 100_000, 0),

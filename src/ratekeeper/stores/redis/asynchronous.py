@@ -4,40 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
-from ratekeeper.stores.redis.base import (
-    FAIR_NS,
-    MOST_IN_A_CALL,
-    MOST_IN_FLIGHT,
-    Base,
-    Command,
-    in_full,
-    lost_script,
-    unavailable,
-)
+from ratekeeper.stores.redis import layers
+from ratekeeper.stores.redis.base import FAIR_NS, MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, Result, unavailable
+from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
 from ratekeeper.stores.redis.wire import Request
 
 _PATIENCE = 1.0  # seconds for one exchange with the server
 
 
 class AsyncRedisStore(Base):
-    """Keeps state on a Redis server, for event loops; each loop has connections of its own."""
+    """Keeps state on Redis servers, for event loops; each loop has connections of its own."""
 
     for_asyncio = True
 
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         super().__init__(source, remember_denials=remember_denials)
-        self._arguments |= {"socket_timeout": None, "socket_connect_timeout": None}
         self._start()
 
     def _start(self) -> None:
         super()._start()
-        self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
+        self._hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
 
     def execute(
         self,
@@ -45,32 +37,187 @@ class AsyncRedisStore(Base):
         demands: Sequence[Demand],
         charge: Charge | None = None,
         seconds: float = _PATIENCE,
-    ) -> asyncio.Future[Outcome]:
+    ) -> Awaitable[Outcome]:
         """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
-        return self._lane().enter(Request(operation, demands, charge), seconds)
+        request = Request(operation, demands, charge)
+        if self.topology.has_slots:
+            return self._hub().execute(request, seconds)
+        return self._hub().lane(None).enter(request, seconds)
 
     async def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         """Show how each demand's key is stored."""
-        return self._seen(demands, await self._lane().ask(self._look(demands)))
+        return self._seen(demands, await self._hub().ask(self._look(demands), _PATIENCE))
 
     async def snapshot(self, demands: Sequence[Demand], seconds: float = _PATIENCE) -> tuple[int, list[Any]]:
         """Return the time and the state of each demand's key."""
-        return self._states(demands, await self._lane().ask(self._look(demands), seconds))
+        if self.is_away:
+            raise StoreUnavailable("Redis is away", away=False)
+        return self._states(demands, await self._hub().ask(self._look(demands), seconds))
 
     async def close(self) -> None:
         """Close this loop's connections; the next decision opens new ones."""
-        lane = self._lanes.pop(asyncio.get_running_loop(), None)
-        if lane is not None:
-            await lane.close()
+        hub = self._hubs.pop(asyncio.get_running_loop(), None)
+        if hub is not None:
+            await hub.close()
 
-    def _lane(self) -> Lane:
+    def _hub(self) -> Hub:
         loop = asyncio.get_running_loop()
-        lane = self._lanes.get(loop)
+        hub = self._hubs.get(loop)
+        if hub is None:
+            for ended in [known for known in list(self._hubs) if known.is_closed()]:
+                self._hubs.pop(ended, None)  # and with it its connections
+            hub = self._hubs[loop] = Hub(self)
+        return hub
+
+
+class Hub:
+    """The connections of one event loop."""
+
+    def __init__(self, store: AsyncRedisStore) -> None:
+        self.store = store
+        self._lanes: dict[Address | None, Lane] = {}
+        self._idle: dict[Address | None, list[Any]] = {}
+        self._asking = asyncio.Semaphore(MOST_IN_FLIGHT)
+
+    def lane(self, address: Address | None) -> Lane:
+        """Return the calls to one server."""
+        lane = self._lanes.get(address)
         if lane is None:
-            for ended in [known for known in list(self._lanes) if known.is_closed()]:
-                self._lanes.pop(ended, None)  # and with it its connections
-            lane = self._lanes[loop] = Lane(self)
+            for gone in [known for known in self._lanes if not self.store.topology.knows(known)]:
+                del self._lanes[gone]
+            lane = self._lanes[address] = Lane(self, address)
         return lane
+
+    async def execute(self, request: Request, seconds: float) -> Outcome:
+        """Have a request decided by the nodes that have its keys."""
+        ends = asyncio.get_running_loop().time() + seconds
+        if not self.store.topology.is_known:
+            await self._find_nodes(seconds)
+        parts = layers.parts_of(request)
+        if len(parts) == 1:
+            try:
+                return await self._at_its_node(request, ends)
+            except Torn:
+                parts = [[at] for at in range(len(request.demands))]
+        return await self._across(request, parts, ends)
+
+    async def ask(self, units: Sequence[Unit], seconds: float) -> Sequence[Unit]:
+        """Send commands that are no decision; as many at a time as there are calls."""
+
+        async def exchange() -> None:
+            async with self._asking:
+                await self.run(converse(self.store.topology, units), seconds)
+
+        try:
+            await asyncio.wait_for(exchange(), seconds)
+        except self.store._troubles as error:  # noqa: SLF001
+            raise unavailable(error) from error
+        return units
+
+    async def close(self) -> None:
+        for lane in self._lanes.values():
+            lane.close()
+        for idle in self._idle.values():
+            while idle:
+                await idle.pop().disconnect(nowait=True)
+
+    def _at_its_node(self, request: Request, ends: float) -> Awaitable[Outcome]:
+        left = ends - asyncio.get_running_loop().time()
+        return self.lane(self.store._node_of(request)).enter(request, left)  # noqa: SLF001
+
+    async def _across(self, request: Request, parts: layers.Parts, ends: float) -> Outcome:
+        sent_ns = stopwatch()
+        flow = layers.across(request, parts)
+        try:
+            asked = next(flow)
+            while True:
+                calls = (self._at_its_node(part, ends) for part in asked)
+                results = await asyncio.gather(*calls, return_exceptions=True)
+                asked = flow.send([_result(each) for each in results])
+        except StopIteration as stop:
+            self.store._note(request, stop.value, sent_ns)  # noqa: SLF001
+            return stop.value  # type: ignore[no-any-return]
+
+    async def _find_nodes(self, seconds: float) -> None:
+        """Ask which node has which slot; who comes while somebody asks waits for that."""
+
+        async def find() -> None:
+            async with self._asking:
+                if not self.store.topology.is_known:
+                    with self.store.breaker:
+                        await self.run(self.store.topology.discover(), seconds)
+
+        try:
+            await asyncio.wait_for(find(), seconds)
+        except self.store._troubles as error:  # noqa: SLF001
+            raise unavailable(error) from error
+
+    async def run(self, flow: Flow, seconds: float) -> Any:
+        """Drive a flow in this task."""
+        ends = asyncio.get_running_loop().time() + seconds
+        try:
+            send = next(flow)
+            while True:
+                try:
+                    replies = await self._exchange(send, ends)
+                except Unanswered as error:
+                    send = flow.throw(error)
+                else:
+                    send = flow.send(replies)
+        except StopIteration as stop:
+            return stop.value
+
+    async def _exchange(self, send: Send, ends: float) -> list[Any]:
+        """Send commands once and read their replies."""
+        loop = asyncio.get_running_loop()
+        ends = ends if send.share == 1 else loop.time() + (ends - loop.time()) * send.share
+        connection = await self._take(send.address, ends)
+        try:
+            replies = await asyncio.wait_for(self._send(connection, send.commands), ends - loop.time())
+        except BaseException as error:
+            await connection.disconnect(nowait=True)  # what is read next on it would be another's
+            if isinstance(error, self.store._troubles):  # noqa: SLF001
+                raise Unanswered from error
+            raise
+        self._idle.setdefault(send.address, []).append(connection)
+        return replies
+
+    async def _send(self, connection: Any, commands: Sequence[tuple[bytes, ...]]) -> list[Any]:
+        packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
+        await connection.send_packed_command(packed, check_health=False)
+        replies = []
+        for _ in commands:
+            try:
+                replies.append(await connection.read_response())
+            except self.store._refusal as error:  # noqa: SLF001
+                replies.append(error)
+        return replies
+
+    async def _take(self, address: Address | None, ends: float) -> Any:
+        """Return a connection that the server has not closed meanwhile."""
+        idle = self._idle.get(address)
+        while idle:
+            connection = idle.pop()
+            if connection.is_connected and not await connection.can_read():
+                return connection
+            await connection.disconnect(nowait=True)
+        await self._forget_others()
+        connection = self.store._kind(**self.store.topology.arguments(address))  # noqa: SLF001
+        try:
+            await asyncio.wait_for(connection.connect(), ends - asyncio.get_running_loop().time())
+        except self.store._troubles as error:  # noqa: SLF001
+            await connection.disconnect(nowait=True)
+            raise Unsent from error
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def _forget_others(self) -> None:
+        """Close connections to servers that are no part of the store any more."""
+        for address in [known for known in self._idle if not self.store.topology.knows(known)]:
+            for connection in self._idle.pop(address, ()):
+                await connection.disconnect(nowait=True)
 
 
 class _Asked:
@@ -86,20 +233,23 @@ class _Asked:
 
 
 class Lane:
-    """The calls of one event loop."""
+    """The calls of one event loop to one server."""
 
-    def __init__(self, store: AsyncRedisStore) -> None:
-        self._store = store
+    def __init__(self, hub: Hub, address: Address | None) -> None:
+        self._hub = hub
+        self._breaker = hub.store.breaker_of(address)
         self._waiting: deque[_Asked] = deque()
         self._calls: set[asyncio.Task[None]] = set()
         self._due = False
-        self._idle: list[Any] = []
-        self._asking = asyncio.Semaphore(MOST_IN_FLIGHT)
         self._by_patience: dict[float, deque[_Asked]] = {}  # in each, who came first runs out of time first
 
     def enter(self, request: Request, seconds: float) -> asyncio.Future[Outcome]:
+        """Have a request decided, together with what else this loop asks for."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
+        if not self._breaker.admits():
+            future.set_exception(StoreUnavailable("Redis is away", away=False))
+            return future
         asked = _Asked(request, future, loop.time() + seconds)
         self._waiting.append(asked)
         if not self._due and len(self._calls) < MOST_IN_FLIGHT:
@@ -114,6 +264,11 @@ class Lane:
         pending.append(asked)
         return future
 
+    def close(self) -> None:
+        """Give up what is under way."""
+        for call in list(self._calls):
+            call.cancel()
+
     def _run_out(self, seconds: float) -> None:
         """Answer those whose time is over, and look again when the next one's is."""
         loop = asyncio.get_running_loop()
@@ -121,31 +276,12 @@ class Lane:
         now = loop.time()
         while pending and (pending[0].future.done() or pending[0].ends <= now):
             asked = pending.popleft()
-            if not asked.future.done():
-                away = asked.sent_at is not None and now - asked.sent_at >= FAIR_NS / 1e9
-                asked.future.set_exception(StoreUnavailable(f"Redis did not decide within {seconds} s", away=away))
+            away = asked.sent_at is not None and now - asked.sent_at >= FAIR_NS / 1e9
+            self._settle(asked, StoreUnavailable(f"Redis did not decide within {seconds:.3g} s", away=away))
         if pending:
             loop.call_at(pending[0].ends, self._run_out, seconds)
         else:
             del self._by_patience[seconds]
-
-    async def ask(self, commands: Sequence[Command], seconds: float = _PATIENCE) -> list[Any]:
-        """Send commands that are no decision; as many at a time as there are calls."""
-
-        async def exchange() -> list[Any]:
-            async with self._asking:
-                return await self._exchange(commands)
-
-        try:
-            return await asyncio.wait_for(exchange(), seconds)
-        except self._store._troubles as error:  # noqa: SLF001
-            raise unavailable(error) from error
-
-    async def close(self) -> None:
-        for call in list(self._calls):
-            call.cancel()
-        while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
 
     def _set_off(self) -> None:
         """Send what waits, if a call is free."""
@@ -168,53 +304,32 @@ class Lane:
             self._set_off()
 
     async def _serve(self, batch: Sequence[_Asked]) -> None:
+        results: Sequence[Result] = ()
         error = StoreUnavailable("the call to Redis was interrupted", away=False)
         try:
-            requests = [asked.request for asked in batch]
-            command = self._store._call(requests)  # noqa: SLF001
-            sent_ns = stopwatch()
             left = max(asked.ends for asked in batch) - asyncio.get_running_loop().time()
-            replies = await asyncio.wait_for(self._exchange([command]), left)
-            outcomes = self._store._outcomes(replies[0], requests, sent_ns)  # noqa: SLF001
-            for asked, outcome in zip(batch, outcomes, strict=True):
-                if not asked.future.done():
-                    asked.future.set_result(outcome)
+            decided = self._hub.store._decide([asked.request for asked in batch], stopwatch())  # noqa: SLF001
+            results = await self._hub.run(decided, left)
         except Exception as caught:  # noqa: BLE001 - a task of our own: every caller in the batch has to hear of it
             error = unavailable(caught)
         finally:
-            for asked in batch:
-                if not asked.future.done():
-                    asked.future.set_exception(unavailable(error))
+            for asked, result in zip(batch, results or [error] * len(batch), strict=True):
+                self._settle(asked, result)
 
-    async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands once and read their replies; a script that the server does not know is sent in full."""
-        connection = await self._take()
-        try:
-            replies = await self._send(connection, commands)
-            if lost_script(replies[0]):
-                replies = await self._send(connection, [in_full(commands[0])])
-        except BaseException:
-            await connection.disconnect(nowait=True)  # what is read next on it would be another's
-            raise
-        self._idle.append(connection)
-        return replies
+    def _settle(self, asked: _Asked, result: Result) -> None:
+        """Tell a caller what came of its request, and the breaker whether Redis answered."""
+        if asked.future.done():
+            return
+        if isinstance(result, Outcome):
+            self._breaker.succeeded()
+            asked.future.set_result(result)
+        else:
+            if result.away:
+                self._breaker.failed(result)
+            asked.future.set_exception(unavailable(result))
 
-    async def _send(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
-        packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
-        await connection.send_packed_command(packed, check_health=False)
-        replies = []
-        for _ in commands:
-            try:
-                replies.append(await connection.read_response())
-            except self._store._refusal as error:  # noqa: SLF001
-                replies.append(error)
-        return replies
 
-    async def _take(self) -> Any:
-        """Return a connection that the server has not closed meanwhile."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_connected and not await connection.can_read():
-                return connection
-            await connection.disconnect(nowait=True)
-        return self._store._kind(**self._store._arguments)  # noqa: SLF001
+def _result(ended: Outcome | BaseException) -> Result:
+    if isinstance(ended, Outcome | StoreUnavailable):
+        return ended
+    raise ended

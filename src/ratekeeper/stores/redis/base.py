@@ -12,8 +12,9 @@ from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.port import Binding, Demand, Inspection, Outcome
-from ratekeeper.stores.redis import connect, script, wire
+from ratekeeper.stores.redis import connect, wire
 from ratekeeper.stores.redis.denials import Denials
+from ratekeeper.stores.redis.exchange import Address, Command, Flow, Torn, Unit, by_hash, converse
 from ratekeeper.stores.redis.wire import Request
 
 MOST_IN_FLIGHT = 2
@@ -21,29 +22,45 @@ MOST_IN_A_CALL = 512
 
 FAIR_NS = 20_000_000  # a call that had less time than this does not tell whether Redis is away
 
-Command = tuple[bytes, ...]  # never an int: see wire.encode
-
-_SHA, _TEXT = script.SHA.encode(), script.TEXT.encode()
+Result = Outcome | StoreUnavailable
 
 
 class Base:
-    """A Redis server, by URL or as an existing redis-py client or pool connects to it."""
+    """Redis servers, by URL or as an existing redis-py client or pool connects to them."""
 
     for_asyncio: ClassVar[bool]
 
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         self.denials = Denials() if remember_denials else None
-        self._kind, self._arguments = connect.settings(source, for_asyncio=self.for_asyncio)
+        self._kind, self.topology = connect.settings(source, for_asyncio=self.for_asyncio)
         self._refusal, self._troubles = connect.errors()
         self._shown = connect.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         self._wires: dict[int, wire.Wire] = {}
         self._bound: dict[int, Binding] = {}  # keeps what the ids of the wires stand for
         self._clock: Clock | None = None
         self.breaker = Breaker(repr(self))
+        self.node_breakers: dict[Address, Breaker] = {}
         _stores.add(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._shown})"
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the store, or a node of the cluster, does not answer at the moment."""
+        return self.breaker.is_open or any(breaker.is_open for breaker in list(self.node_breakers.values()))
+
+    def breaker_of(self, address: Address | None) -> Breaker:
+        """Return what keeps callers away from a server; one that is no node of a cluster is the whole store."""
+        if address is None:
+            return self.breaker
+        breaker = self.node_breakers.get(address)
+        if breaker is None:
+            for gone in [known for known in list(self.node_breakers) if not self.topology.knows(known)]:
+                self.node_breakers.pop(gone, None)
+            name = f"{self!r} node {address.host}:{address.port}"
+            breaker = self.node_breakers.setdefault(address, Breaker(name))
+        return breaker
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
@@ -65,7 +82,8 @@ class Base:
 
     def _start(self) -> None:
         """Begin with nothing under way; in a forked child, begin again."""
-        self.breaker.start_again()
+        for breaker in (self.breaker, *self.node_breakers.values()):
+            breaker.start_again()
         if self.denials is not None:
             self.denials.start_again()
 
@@ -82,43 +100,78 @@ class Base:
         """Return the answer to a hit that Redis has denied just now and would deny again."""
         return None if self.denials is None else self.denials.recall(demands)
 
+    def _decide(self, requests: Sequence[Request], sent_ns: int) -> Flow:
+        """Have requests decided, in one call a slot; return what came of each."""
+        results: list[Result] = [Torn("", away=False)] * len(requests)
+        groups = self._by_slot(requests)
+        while groups:
+            units = [Unit(slot, [self._call([requests[at] for at in places])]) for slot, places in groups]
+            yield from converse(self.topology, units)
+            again: list[tuple[int | None, list[int]]] = []
+            for (slot, places), unit in zip(groups, units, strict=True):
+                reply = unit.replies[0]
+                if not isinstance(reply, Exception):
+                    outcomes = self._outcomes(reply, [requests[at] for at in places], sent_ns)
+                    for at, outcome in zip(places, outcomes, strict=True):
+                        results[at] = outcome
+                elif len(places) > 1 and _is_refused_for_one(reply):  # before anything was written: each by itself
+                    again += [(slot, [at]) for at in places]
+                else:
+                    for at in places:
+                        results[at] = unavailable(reply)
+            groups = again
+        return results
+
+    def _node_of(self, request: Request) -> Address | None:
+        """Return which node of the cluster a request of one slot goes to."""
+        return self.topology.address(wire.slot_of(request.demands[0].key))
+
+    def _by_slot(self, requests: Sequence[Request]) -> list[tuple[int | None, list[int]]]:
+        """Return the positions of the requests that one call can decide."""
+        if not self.topology.has_slots:
+            return [(None, list(range(len(requests))))]
+        groups: dict[int, list[int]] = {}
+        for at, request in enumerate(requests):
+            groups.setdefault(wire.slot_of(request.demands[0].key), []).append(at)
+        return list(groups.items())
+
     def _outcomes(self, reply: Any, requests: Sequence[Request], sent_ns: int) -> list[Outcome]:
-        """Return what a call's reply says, or raise the error that it is."""
-        if isinstance(reply, Exception):
-            raise unavailable(reply)
+        """Return what a call's reply says."""
         outcomes = wire.decode(reply, requests)
         if self.denials is not None:
-            if self._clock is not None:
-                sent_ns = outcomes[0].now_us * 1000
             for request, outcome in zip(requests, outcomes, strict=True):
-                self.denials.note(request.operation, request.demands, outcome, sent_ns)
+                self._note(request, outcome, sent_ns)
         return outcomes
+
+    def _note(self, request: Request, outcome: Outcome, sent_ns: int) -> None:
+        if self.denials is not None:
+            since = sent_ns if self._clock is None else outcome.now_us * 1000
+            self.denials.note(request.operation, request.demands, outcome, since)
 
     def _call(self, requests: Sequence[Request]) -> Command:
         """Return the command that decides these requests, by the script's hash."""
-        names, arguments = wire.encode(self._now(), requests, self._wires)
-        return (b"EVALSHA", _SHA, b"%d" % len(names), *names, *arguments)
+        return by_hash(*wire.encode(self._now(), requests, self._wires))
 
-    def _look(self, demands: Sequence[Demand]) -> list[Command]:
-        """Return the commands that show how keys are stored: the time, and three for each key."""
-        commands: list[Command] = [(b"TIME",)]
+    def _look(self, demands: Sequence[Demand]) -> list[Unit]:
+        """Return the commands that show how keys are stored."""
+        units = []
         for demand in demands:
             name = self._name(demand)
             is_log = demand.binding.rule.script == "sliding_window_log"
-            commands += (
+            commands: list[Command] = [
                 (b"LRANGE", name, b"0", b"-1") if is_log else (b"GET", name),
+                (b"TIME",),
                 (b"PTTL", name),
                 (b"MEMORY", b"USAGE", name, b"SAMPLES", b"0"),
-            )
-        return commands
+            ]
+            units.append(Unit(wire.slot_of(demand.key) if self.topology.has_slots else None, commands))
+        return units
 
-    def _seen(self, demands: Sequence[Demand], replies: Sequence[Any]) -> list[Inspection]:
-        """Make inspections of the replies to `_look`."""
-        self._check(replies)
-        now = self._time_of(replies[0])
+    def _seen(self, demands: Sequence[Demand], units: Sequence[Unit]) -> list[Inspection]:
+        """Make inspections of what `_look` saw."""
         inspections = []
-        for index, demand in enumerate(demands):
-            value, ttl_ms, size = replies[3 * index + 1 : 3 * index + 4]
+        for demand, unit in zip(demands, units, strict=True):
+            value, now, ttl_ms, size = self._checked(unit)
             rule = demand.binding.rule
             if not value:
                 inspections.append(Inspection(rule.text, dict(rule.words(None, now)), None, None, 0))
@@ -127,19 +180,21 @@ class Base:
             inspections.append(Inspection(rule.text, words, value, ttl_ms / 1000, size if isinstance(size, int) else 0))
         return inspections
 
-    def _states(self, demands: Sequence[Demand], replies: Sequence[Any]) -> tuple[int, list[Any]]:
-        """Make a snapshot of the replies to `_look`."""
-        self._check(replies)
-        values = replies[1::3]
+    def _states(self, demands: Sequence[Demand], units: Sequence[Unit]) -> tuple[int, list[Any]]:
+        """Make a snapshot of what `_look` saw."""
+        seen = [self._checked(unit) for unit in units]
         states = [
-            demand.binding.rule.load(value) if value else None for demand, value in zip(demands, values, strict=True)
+            demand.binding.rule.load(value) if value else None
+            for demand, (value, *_) in zip(demands, seen, strict=True)
         ]
-        return self._time_of(replies[0]), states
+        return max(now for _, now, *_ in seen), states
 
-    def _check(self, replies: Sequence[Any]) -> None:
-        for index, reply in enumerate(replies):
-            if isinstance(reply, Exception) and (index == 0 or index % 3):  # that it may not tell its memory is fine
+    def _checked(self, unit: Unit) -> tuple[Any, int, int, Any]:
+        for reply in unit.replies[:3]:  # that it may not tell its memory is fine
+            if isinstance(reply, Exception):
                 raise unavailable(reply)
+        value, time, ttl_ms, size = unit.replies
+        return value, self._time_of(time), ttl_ms, size
 
     def _name(self, demand: Demand) -> bytes:
         return wire.key_name(self._wires[id(demand.binding)], demand.key)
@@ -149,27 +204,22 @@ class Base:
         return int(reply[0]) * 1_000_000 + int(reply[1]) if now is None else now
 
 
-def lost_script(reply: Any) -> bool:
-    """Tell whether the server does not know the script (any more)."""
-    return type(reply).__name__ == "NoScriptError"
-
-
-def in_full(command: Command) -> Command:
-    """Return a call by hash as the call that brings the script along."""
-    return (b"EVAL", _TEXT, *command[2:])
-
-
 def unavailable(error: BaseException) -> StoreUnavailable:
     """Say why Redis did not decide. Each caller gets an error of its own: they are raised in different places."""
     if isinstance(error, StoreUnavailable):
-        again = StoreUnavailable(str(error), away=error.away)
+        again = type(error)(str(error), away=error.away)
         again.__cause__ = error.__cause__ or error
         return again
-    text = str(error)
-    at_fault = "WRONGTYPE" in text or "RATEKEEPER" in text  # one key, or one request; the others are fine
-    made = StoreUnavailable(f"Redis did not decide: {type(error).__name__}: {text}", away=not at_fault)
+    kind = Torn if type(error).__name__ == "TryAgainError" else StoreUnavailable
+    made = kind(f"Redis did not decide: {type(error).__name__}: {error}", away=not _is_refused_for_one(error))
     made.__cause__ = error
     return made
+
+
+def _is_refused_for_one(error: BaseException) -> bool:
+    """Tell whether one key, or one request, is at fault, and the server is fine."""
+    text = str(error)
+    return "WRONGTYPE" in text or "RATEKEEPER" in text or type(error).__name__ == "TryAgainError"
 
 
 _stores: weakref.WeakSet[Base] = weakref.WeakSet()

@@ -7,14 +7,17 @@ the client says. Every socket operation gets the time that is left for the decis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
+from ratekeeper.stores.redis.exchange import Address
+from ratekeeper.stores.redis.topology import Cluster, Sentinel, Standalone, Topology
 
-SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
+_NAMES = ("redis", "rediss", "valkey", "valkeys")
+SCHEMES = (*_NAMES, "unix", *(name + several for several in ("+cluster", "+sentinel") for name in _NAMES))
+_PORT, _SENTINEL_PORT = 6379, 26_379
 _OWN = {  # what decides how a decision is sent is not the URL's or the client's to say
     "retry": None,
     "retry_on_timeout": False,
@@ -22,48 +25,110 @@ _OWN = {  # what decides how a decision is sent is not the URL's or the client's
     "protocol": 2,
     "decode_responses": False,
     "health_check_interval": 0,
+    "socket_timeout": None,
+    "socket_connect_timeout": None,
     "driver_info": None,  # no CLIENT SETINFO: two exchanges less before the first decision
 }
-_NOT_OURS = ("connection_class", "max_connections", "timeout", "socket_timeout", "socket_connect_timeout")
+_NOT_OURS = (
+    "connection_class",
+    "max_connections",
+    "timeout",
+    "socket_timeout",
+    "socket_connect_timeout",
+    "response_callbacks",
+)
 
 
-def settings(source: Any, *, for_asyncio: bool) -> tuple[type[Any], dict[str, Any]]:
-    """Return the class of connection and its arguments, from a URL or a redis-py client or pool."""
+def settings(source: Any, *, for_asyncio: bool) -> tuple[type[Any], Topology]:
+    """Return the class of connection and where to connect, from a URL or a redis-py client or pool."""
     try:
         import redis
-        import redis.asyncio.connection
-        import redis.connection
+        import redis.asyncio
     except ImportError as error:
         raise StoreUnavailable(
             "a Redis store needs the redis client; install it with: pip install 'ratekeeper[redis]'"
         ) from error
+    module: Any = redis.asyncio if for_asyncio else redis
     if isinstance(source, str):
-        given, kind = _of_url(source, for_asyncio=for_asyncio)
-    else:
-        pool = getattr(source, "connection_pool", source)
-        wanted = redis.asyncio.connection.ConnectionPool if for_asyncio else redis.connection.ConnectionPool
-        if not isinstance(pool, wanted):
-            flavour = "redis.asyncio" if for_asyncio else "redis"
-            raise TypeError(f"a store needs a URL, or a client or pool of {flavour}, not {show(type(source))}")
-        given, kind = dict(pool.connection_kwargs), pool.connection_class
-    return kind, {name: value for name, value in given.items() if name not in _NOT_OURS} | _OWN
+        return _of_url(source, module)
+    if isinstance(source, module.RedisCluster):
+        return _of_cluster(source, module)
+    pool = getattr(source, "connection_pool", source)
+    if not isinstance(pool, module.ConnectionPool):
+        flavour = "redis.asyncio" if for_asyncio else "redis"
+        raise TypeError(f"a store needs a URL, or a client or pool of {flavour}, not {show(type(source))}")
+    given = dict(pool.connection_kwargs)
+    if hasattr(pool, "sentinel_manager"):
+        return _of_sentinel(pool, given, module)
+    return pool.connection_class, Standalone(_ours(given))
 
 
-def _of_url(url: str, *, for_asyncio: bool) -> tuple[dict[str, Any], type[Any]]:
-    from redis import connection as sync_connection
-    from redis.asyncio import connection as async_connection
+def _ours(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in _NOT_OURS} | _OWN
 
-    module: Any = async_connection if for_asyncio else sync_connection
+
+def _of_url(url: str, module: Any) -> tuple[type[Any], Topology]:
     scheme, _, rest = url.removeprefix("async+").partition("://")
-    scheme = scheme.replace("valkeys", "rediss").replace("valkey", "redis")
+    scheme, _, several = scheme.replace("valkeys", "rediss").replace("valkey", "redis").partition("+")
     try:
-        given = module.parse_url(f"{scheme}://{rest}")
+        if not several:
+            given = module.connection.parse_url(f"{scheme}://{rest}")
+            return given.pop("connection_class", module.Connection), Standalone(_ours(given))
+        secret, at, rest = rest.rpartition("@")
+        hosts, _, rest = rest.partition("/")
+        path, mark, query = rest.partition("?")
+        addresses = [_address(host, _SENTINEL_PORT if several == "sentinel" else _PORT) for host in hosts.split(",")]
+        name, _, database = path.partition("/") if several == "sentinel" else ("", "", path)
+        given = module.connection.parse_url(f"{scheme}://{secret}{at}host/{database}{mark}{query}")
     except ValueError:  # whose text may quote a part of the password
         raise InvalidRule(
-            f"store {safe(url)} cannot be read; write redis://[user:password@]host[:port][/database], and % codes for "
-            "what is special in a password"
+            f"store {safe(url)} cannot be read; write {_FORMS[several]}, and % codes for what is special in a password"
         ) from None
-    return given, given.pop("connection_class", module.Connection)
+    kind = given.pop("connection_class", module.Connection)
+    if several == "cluster":
+        if given.pop("db", 0):
+            raise InvalidRule(f"store {safe(url)} names a database; a cluster has only database 0")
+        return kind, Cluster(_ours(given), addresses)
+    if not name:
+        raise InvalidRule(f"store {safe(url)} has no name of a master; write {_FORMS[several]}")
+    login = {part: given.pop(f"sentinel_{part}", None) for part in ("username", "password")}
+    for_sentinels = {part: value for part, value in given.items() if part not in _OF_THE_MASTER} | login
+    return kind, Sentinel(_ours(given), _ours(for_sentinels), addresses, name)
+
+
+_FORMS = {
+    "": "redis://[user:password@]host[:port][/database]",
+    "cluster": "redis+cluster://[user:password@]host[:port],host[:port]",
+    "sentinel": "redis+sentinel://[user:password@]sentinel[:port],sentinel[:port]/master[/database]"
+    "[?sentinel_password=...]",
+}
+_OF_THE_MASTER = ("username", "password", "db")
+
+
+def _address(text: str, port: int) -> Address:
+    host, colon, given = text.rpartition(":")
+    if not colon or text.endswith("]"):  # an IPv6 address in brackets has colons of its own
+        host, given = text, str(port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not 0 < int(given) < 65_536:
+        raise ValueError(text)
+    return Address(host, int(given), port == _SENTINEL_PORT)
+
+
+def _of_cluster(client: Any, module: Any) -> tuple[type[Any], Topology]:
+    nodes = client.nodes_manager
+    given = dict(nodes.connection_kwargs)
+    seeds = [Address(node.host, int(node.port)) for node in nodes.startup_nodes.values()]
+    kind = given.pop("connection_class", module.SSLConnection if given.pop("ssl", False) else module.Connection)
+    return kind, Cluster(_ours({name: value for name, value in given.items() if name not in ("host", "port")}), seeds)
+
+
+def _of_sentinel(pool: Any, given: dict[str, Any], module: Any) -> tuple[type[Any], Topology]:
+    sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+    addresses = [Address(each["host"], int(each.get("port", _SENTINEL_PORT)), is_sentinel=True) for each in sentinels]
+    given.pop("connection_pool", None)  # its connections would ask the pool for the master
+    kind = module.SSLConnection if issubclass(pool.connection_class, module.SSLConnection) else module.Connection
+    return kind, Sentinel(_ours(given), _ours(dict(sentinels[0])), addresses, pool.service_name)
 
 
 def errors() -> tuple[type[Exception], tuple[type[Exception], ...]]:
@@ -83,8 +148,8 @@ def safe(url: str) -> str:
     return f"{scheme}{separator}{secret.partition(':')[0]}:***@{address}" if at else f"{scheme}{separator}{address}"
 
 
-def bounded(kind: type[Any], arguments: dict[str, Any]) -> Callable[[], Any]:
-    """Return what makes connections whose every socket operation has the time that is left."""
+def bounded(kind: type[Any]) -> type[Any]:
+    """Return a kind of connection whose every socket operation has the time that is left."""
 
     class Bounded(kind):  # type: ignore[misc]
         ends_ns = 0
@@ -117,4 +182,4 @@ def bounded(kind: type[Any], arguments: dict[str, Any]) -> Callable[[], Any]:
                 self._sock.settimeout(self.left)
             return super().read_response(*args, **kwargs)
 
-    return lambda: Bounded(**arguments)
+    return Bounded

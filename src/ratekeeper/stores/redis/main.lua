@@ -2,10 +2,10 @@
 --
 -- ARGV: the time in microseconds, or nothing for the server's; the number of rules, and for each its algorithm and four
 -- numbers; then runs of requests that are alike: the operation, how many requests, how many demands each, for each demand
--- its rule and its cost, and for a give-back when it was charged and for each demand when that ends.
+-- its rule and its cost, and for a give-back of each demand when it was charged and when that ends.
 -- KEYS: one for each demand of each request.
--- Returns the time and for each request how long a denial stays exactly like this (0: it is none; at most a second), and
--- for each of its demands five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
+-- Returns the time and for each request how long a denial or a peek stays exactly like this (0: it is neither; at most a
+-- second), and for each of its demands five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
 
 local position = 0
 
@@ -43,15 +43,15 @@ local runs, rule_of, names = {}, {}, {}
 local strings = {}
 local key = 0
 while position < #ARGV do
-  local run = {operation = argument(), requests = number(), demands = number(), rules = {}, costs = {}, ends = {}}
+  local run = {operation = argument(), requests = number(), demands = number(), rules = {}, costs = {}}
   for demand = 1, run.demands do
     run.rules[demand] = rules[number()]
     run.costs[demand] = number()
   end
   if run.operation == 'give_back' then
-    run.charged_at = number()
+    run.charged, run.ends = {}, {}
     for demand = 1, run.demands do
-      run.ends[demand] = number()
+      run.charged[demand], run.ends[demand] = number(), number()
     end
   end
   for _ = 1, run.requests do
@@ -119,7 +119,8 @@ local function hit_one(run, first)
   answer(state, allowed, remaining, retry_after, reset_after, delay)
 end
 
-local function hit_all(run, first)
+-- Ask all demands; return whether one is denied, and how long all of them answer like this.
+local function ask_all(run, first)
   local denied, steady = false, SECOND_US
   for demand = 1, run.demands do
     local rule, state = run.rules[demand], states[KEYS[first + demand]]
@@ -128,6 +129,11 @@ local function hit_all(run, first)
     local time = steady_for(rule, state, remaining)
     steady = time == NEVER and steady or math.min(steady, time)
   end
+  return denied, steady
+end
+
+local function hit_all(run, first)
+  local denied, steady = ask_all(run, first)
   reply[#reply + 1] = denied and steady or 0
   for demand = 1, run.demands do
     local rule, name = run.rules[demand], KEYS[first + demand]
@@ -151,7 +157,7 @@ local function change(run, rule, demand, name)
   elseif run.operation == 'refund' then
     keep(name, rule.step.refund(rule, state, now, cost), rule)
   else
-    keep(name, rule.step.give_back(rule, state, now, cost, run.charged_at, run.ends[demand]), rule)
+    keep(name, rule.step.give_back(rule, state, now, cost, run.charged[demand], run.ends[demand]), rule)
   end
 end
 
@@ -160,7 +166,8 @@ local function ask_or_change(run, first)
   for demand = 1, asks and 0 or run.demands do
     change(run, run.rules[demand], demand, KEYS[first + demand])
   end
-  reply[#reply + 1] = 0
+  local _, steady = ask_all(run, first)
+  reply[#reply + 1] = asks and steady or 0
   for demand = 1, run.demands do
     local rule = run.rules[demand]
     answer(rule.step.decide(rule, states[KEYS[first + demand]], now, asks and run.costs[demand] or 1, false))

@@ -11,32 +11,195 @@ from typing import Any
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
-from ratekeeper.stores.redis import connect
-from ratekeeper.stores.redis.base import (
-    FAIR_NS,
-    MOST_IN_A_CALL,
-    MOST_IN_FLIGHT,
-    Base,
-    Command,
-    in_full,
-    lost_script,
-    unavailable,
-)
+from ratekeeper.stores.redis import connect, layers
+from ratekeeper.stores.redis.base import FAIR_NS, MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, Result, unavailable
+from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
 from ratekeeper.stores.redis.wire import Request
 
 _PATIENCE_NS = 1_000_000_000  # for what is not a decision, or has no deadline
 
 
+class RedisStore(Base):
+    """Keeps state on Redis servers, for threads. Nobody else runs: no thread in the background."""
+
+    for_asyncio = False
+
+    def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
+        super().__init__(source, remember_denials=remember_denials)
+        self._kind = connect.bounded(self._kind)
+        self._start()
+
+    def _start(self) -> None:
+        super()._start()
+        self._asking = threading.Semaphore(MOST_IN_FLIGHT)
+        self._desks: dict[Address | None, Desk] = {}
+        self._idle: dict[Address | None, list[Any]] = {}
+
+    def execute(
+        self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None, ends_ns: int | None = None
+    ) -> Outcome:
+        """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
+        ends_ns = stopwatch() + _PATIENCE_NS if ends_ns is None else ends_ns
+        request = Request(operation, demands, charge)
+        if not self.topology.has_slots:
+            return self._desk(None).execute(request, ends_ns)
+        if not self.topology.is_known:
+            self._find_nodes(ends_ns)
+        parts = layers.parts_of(request)
+        if len(parts) == 1:
+            try:
+                return self._at_its_node(request, ends_ns)
+            except Torn:
+                parts = [[at] for at in range(len(demands))]
+        return self._across(request, parts, ends_ns)
+
+    def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
+        """Show how each demand's key is stored."""
+        return self._seen(demands, self._ask(self._look(demands), stopwatch() + _PATIENCE_NS))
+
+    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> tuple[int, list[Any]]:
+        """Return the time and the state of each demand's key."""
+        if self.is_away:
+            raise StoreUnavailable("Redis is away", away=False)
+        return self._states(demands, self._ask(self._look(demands), ends_ns or stopwatch() + _PATIENCE_NS))
+
+    def close(self) -> None:
+        """Close the connections; the next decision opens new ones."""
+        for idle in list(self._idle.values()):
+            while idle:
+                idle.pop().disconnect()
+
+    def _desk(self, address: Address | None) -> Desk:
+        desk = self._desks.get(address)
+        if desk is None:
+            for gone in [known for known in list(self._desks) if not self.topology.knows(known)]:
+                self._desks.pop(gone, None)
+            desk = self._desks.setdefault(address, Desk(self, address))
+        return desk
+
+    def _at_its_node(self, request: Request, ends_ns: int) -> Outcome:
+        return self._desk(self._node_of(request)).execute(request, ends_ns)
+
+    def _across(self, request: Request, parts: layers.Parts, ends_ns: int) -> Outcome:
+        sent_ns = stopwatch()
+        flow = layers.across(request, parts)
+        try:
+            asked = next(flow)
+            while True:
+                results: list[Result] = []
+                for part in asked:
+                    try:
+                        results.append(self._at_its_node(part, ends_ns))
+                    except StoreUnavailable as error:
+                        results.append(error)
+                asked = flow.send(results)
+        except StopIteration as stop:
+            self._note(request, stop.value, sent_ns)
+            return stop.value  # type: ignore[no-any-return]
+
+    def _find_nodes(self, ends_ns: int) -> None:
+        """Ask which node has which slot; who comes while somebody asks waits for that."""
+        if not self._asking.acquire(timeout=max(0.0, (ends_ns - stopwatch()) / 1e9)):
+            raise StoreUnavailable("Redis did not answer in time", away=False)
+        try:
+            if not self.topology.is_known:
+                with self.breaker:
+                    self._run(self.topology.discover(), ends_ns)
+        finally:
+            self._asking.release()
+
+    def _ask(self, units: Sequence[Unit], ends_ns: int) -> Sequence[Unit]:
+        """Send commands that are no decision; as many at a time as there are calls."""
+        if not self._asking.acquire(timeout=max(0.0, (ends_ns - stopwatch()) / 1e9)):
+            raise StoreUnavailable("Redis did not answer in time", away=False)
+        try:
+            self._run(converse(self.topology, units), ends_ns)
+        except self._troubles as error:
+            raise unavailable(error) from error
+        finally:
+            self._asking.release()
+        return units
+
+    def _run(self, flow: Flow, ends_ns: int) -> Any:
+        """Drive a flow in this thread."""
+        try:
+            send = next(flow)
+            while True:
+                try:
+                    replies = self._exchange(send, ends_ns)
+                except Unanswered as error:
+                    send = flow.throw(error)
+                else:
+                    send = flow.send(replies)
+        except StopIteration as stop:
+            return stop.value
+
+    def _exchange(self, send: Send, ends_ns: int) -> list[Any]:
+        """Send commands once and read their replies."""
+        if send.share < 1:
+            now = stopwatch()
+            ends_ns = now + int((ends_ns - now) * send.share)
+        connection = self._take(send.address, ends_ns)
+        try:
+            commands = send.commands
+            packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
+            connection.send_packed_command(packed)
+            replies = [self._reply(connection) for _ in commands]
+        except BaseException as error:
+            connection.disconnect()  # its exchange did not come to an end: what is read next would be another's
+            if isinstance(error, self._troubles):
+                raise Unanswered from error
+            raise
+        self._idle.setdefault(send.address, []).append(connection)
+        return replies
+
+    def _reply(self, connection: Any) -> Any:
+        try:
+            return connection.read_response()
+        except self._refusal as error:
+            return error
+
+    def _take(self, address: Address | None, ends_ns: int) -> Any:
+        """Return a connection that the server has not closed meanwhile."""
+        idle = self._idle.get(address)
+        while idle:
+            try:
+                connection = idle.pop()
+            except IndexError:  # another thread was quicker
+                break
+            connection.ends_ns = ends_ns
+            try:
+                if not connection.can_read():
+                    return connection
+            except Exception:  # noqa: BLE001, S110 - closed, or in a state to close it in
+                pass
+            connection.disconnect()
+        self._forget_others()
+        connection = self._kind(**self.topology.arguments(address))
+        connection.ends_ns = ends_ns
+        try:
+            connection.connect()
+        except self._troubles as error:
+            connection.disconnect()
+            raise Unsent from error
+        return connection
+
+    def _forget_others(self) -> None:
+        """Close connections to servers that are no part of the store any more."""
+        for address in [known for known in list(self._idle) if not self.topology.knows(known)]:
+            for connection in self._idle.pop(address, ()):
+                connection.disconnect()
+
+
 class _Place:
     """One thread's request on its way."""
 
-    __slots__ = ("_called", "ends_ns", "error", "outcome", "request", "sent_ns", "served")
+    __slots__ = ("_called", "ends_ns", "request", "result", "sent_ns", "served")
 
     def __init__(self, request: Request, ends_ns: int) -> None:
         self.request = request
         self.ends_ns = ends_ns
-        self.outcome: Outcome | None = None
-        self.error: StoreUnavailable | None = None
+        self.result: Result | None = None
         self.served = False
         self.sent_ns: int | None = None
         self._called = threading.Lock()  # held until this place is served or is to lead
@@ -50,34 +213,27 @@ class _Place:
         self._called.acquire(timeout=seconds)
 
 
-class RedisStore(Base):
-    """Keeps state on a Redis server, for threads.
+class Desk:
+    """The calls to one server. Up to two are under way at a time.
 
-    Up to two calls are under way at a time. A thread that finds a free one leads: it sends what waits, its own request
-    included, reads the answers and hands them out. Nobody else runs: no thread in the background.
+    A thread that finds a free one leads: it sends what waits, its own request included, reads the answers and hands
+    them out.
     """
 
-    for_asyncio = False
-
-    def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
-        super().__init__(source, remember_denials=remember_denials)
-        self._connect = connect.bounded(self._kind, self._arguments)
-        self._start()
-
-    def _start(self) -> None:
-        super()._start()
+    def __init__(self, store: RedisStore, address: Address | None) -> None:
+        self._store = store
+        self._breaker = store.breaker_of(address)
         self._lock = threading.Lock()
-        self._asking = threading.Semaphore(MOST_IN_FLIGHT)
         self._waiting: deque[_Place] = deque()
         self._leaders: set[_Place] = set()
-        self._idle: list[Any] = []
 
-    def execute(
-        self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None, ends_ns: int | None = None
-    ) -> Outcome:
-        """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
-        ends_ns = stopwatch() + _PATIENCE_NS if ends_ns is None else ends_ns
-        place = _Place(Request(operation, demands, charge), ends_ns)
+    def execute(self, request: Request, ends_ns: int) -> Outcome:
+        """Have a request decided, together with what other threads ask for."""
+        with self._breaker:
+            return self._decided(request, ends_ns)
+
+    def _decided(self, request: Request, ends_ns: int) -> Outcome:
+        place = _Place(request, ends_ns)
         try:
             with self._lock:
                 self._waiting.append(place)
@@ -98,22 +254,9 @@ class RedisStore(Base):
                 self._leave(place)
             finally:
                 self._leave(place)  # once more, in case that a signal interrupted the first time
-        if place.outcome is None:
-            raise unavailable(place.error or StoreUnavailable("the call to Redis was interrupted", away=False))
-        return place.outcome
-
-    def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
-        """Show how each demand's key is stored."""
-        return self._seen(demands, self._ask(self._look(demands), stopwatch() + _PATIENCE_NS))
-
-    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> tuple[int, list[Any]]:
-        """Return the time and the state of each demand's key."""
-        return self._states(demands, self._ask(self._look(demands), ends_ns or stopwatch() + _PATIENCE_NS))
-
-    def close(self) -> None:
-        """Close the connections; the next decision opens new ones."""
-        while self._idle:
-            self._idle.pop().disconnect()
+        if not isinstance(place.result, Outcome):
+            raise unavailable(place.result or StoreUnavailable("the call to Redis was interrupted", away=False))
+        return place.result
 
     def _leave(self, place: _Place) -> None:
         """Take a place out of everything, whatever came of it."""
@@ -146,78 +289,29 @@ class RedisStore(Base):
                     self._waiting.popleft()
             if batch:
                 self._call_for(batch, ends_ns)
-        except self._troubles as caught:
+        except self._store._troubles as caught:  # noqa: SLF001
             error = unavailable(caught)
-            if batch and ends_ns - (batch[0].sent_ns or ends_ns) < FAIR_NS:
-                error.away = False
         finally:
             try:
-                _hand_out(batch, error)
+                _hand_out(batch, error, ends_ns)
             finally:
-                _hand_out(batch, error)  # once more, in case that a signal interrupted the first time
+                _hand_out(batch, error, ends_ns)  # once more, in case that a signal interrupted the first time
 
     def _call_for(self, batch: Sequence[_Place], ends_ns: int) -> None:
-        requests = [place.request for place in batch]
-        command = self._call(requests)
         sent_ns = stopwatch()
         for place in batch:
             place.sent_ns = sent_ns
-        reply = self._exchange([command], ends_ns)[0]
-        for place, outcome in zip(batch, self._outcomes(reply, requests, sent_ns), strict=True):
-            place.outcome = outcome
-
-    def _ask(self, commands: Sequence[Command], ends_ns: int) -> list[Any]:
-        """Send commands that are no decision; as many at a time as there are calls."""
-        if not self._asking.acquire(timeout=max(0.0, (ends_ns - stopwatch()) / 1e9)):
-            raise StoreUnavailable("Redis did not answer in time", away=False)
-        try:
-            return self._exchange(commands, ends_ns)
-        except self._troubles as error:
-            raise unavailable(error) from error
-        finally:
-            self._asking.release()
-
-    def _exchange(self, commands: Sequence[Command], ends_ns: int) -> list[Any]:
-        """Send commands once and read their replies; a script that the server does not know is sent in full."""
-        connection = self._take()
-        try:
-            connection.ends_ns = ends_ns
-            replies = self._send(connection, commands)
-            if lost_script(replies[0]):
-                replies = self._send(connection, [in_full(commands[0])])
-        except BaseException:
-            connection.disconnect()  # its exchange did not come to an end: what is read next would be another's
-            raise
-        self._idle.append(connection)
-        return replies
-
-    def _send(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
-        packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
-        connection.send_packed_command(packed)
-        replies = []
-        for _ in commands:
-            try:
-                replies.append(connection.read_response())
-            except self._refusal as error:
-                replies.append(error)
-        return replies
-
-    def _take(self) -> Any:
-        """Return a connection that the server has not closed meanwhile."""
-        while self._idle:
-            connection = self._idle.pop()
-            try:
-                if not connection.can_read():
-                    return connection
-            except Exception:  # noqa: BLE001, S110 - closed, or in a state to close it in
-                pass
-            connection.disconnect()
-        return self._connect()
+        store = self._store
+        results = store._run(store._decide([place.request for place in batch], sent_ns), ends_ns)  # noqa: SLF001
+        for place, result in zip(batch, results, strict=True):
+            place.result = result
 
 
-def _hand_out(batch: Sequence[_Place], error: StoreUnavailable) -> None:
+def _hand_out(batch: Sequence[_Place], error: StoreUnavailable, ends_ns: int) -> None:
     for place in batch:
-        if not place.served:
-            place.error = error
-            place.served = True
+        if place.result is None:
+            place.result = error
+        if isinstance(place.result, StoreUnavailable) and ends_ns - (place.sent_ns or ends_ns) < FAIR_NS:
+            place.result.away = False
+        place.served = True
         place.call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ _SHORT_NAMES = {
 }
 _SPECIAL = bytes((*b"%{}", *range(0x20), 0x7F))  # what would end the hash tag, or is hard to read
 _ANSWER = 5  # integers
+_SLOTS = 16_384  # of a cluster
 
 
 class Request(NamedTuple):
@@ -48,6 +50,11 @@ def wire_of(binding: Binding) -> Wire:
 def key_name(wire: Wire, key: Key) -> bytes:
     """Name a key in Redis. All rules of one identity share a hash tag; no two identities share a name."""
     return wire.head + _identity(key) + b"}"
+
+
+def slot_of(key: Key) -> int:
+    """Return the slot of a cluster that all keys of an identity are in."""
+    return binascii.crc_hqx(_identity(key), 0) % _SLOTS
 
 
 def _identity(key: Key) -> bytes:
@@ -98,7 +105,8 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
                     table += wires[id(binding)].rule
                 runs += number, min(cost, MAX_COST)
             if charge is not None:
-                runs += charge.at_us, *charge.ends_us
+                for taken_us, ends_us in zip(charge.at_us, charge.ends_us, strict=True):
+                    runs += taken_us, ends_us
         last = request if charge is None else None
         for binding, key, _ in demands:
             names.append(key_name(wires[id(binding)], key))

@@ -1,0 +1,85 @@
+"""One request whose keys are in different slots of a cluster: never one unit over, all or nothing in the end.
+
+All parts are asked first: a denial costs one round trip and takes nothing. Then they are charged in order, the same
+for everybody; if somebody was quicker at a later one, what was taken is given back. Until then, or until it expires
+if the give-back is interrupted, the earlier parts count more than was admitted, never less.
+
+`across` yields requests that may be decided at the same time, and is sent what came of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from ratekeeper.errors import StoreUnavailable
+from ratekeeper.stores.port import Charge, Outcome
+from ratekeeper.stores.redis.wire import Request, slot_of
+
+Result = Outcome | StoreUnavailable
+Parts = Sequence[Sequence[int]]  # positions in the request's demands
+Across = Generator[Sequence[Request], Sequence[Result], Outcome]
+
+
+def parts_of(request: Request) -> Parts:
+    """Return the positions of the demands whose keys one call can decide."""
+    if len({demand.key for demand in request.demands}) == 1:  # nearly always
+        return [range(len(request.demands))]
+    parts: dict[int, list[int]] = {}
+    for at, demand in enumerate(request.demands):
+        parts.setdefault(slot_of(demand.key), []).append(at)
+    return list(parts.values())
+
+
+def across(request: Request, parts: Parts) -> Across:
+    """Decide a request part by part."""
+    asked = [_part(request, part) for part in parts]
+    if request.operation != "hit":
+        return _merged(parts, _checked((yield asked)))
+    peeks = _checked((yield [part._replace(operation="peek") for part in asked]))
+    if not all(map(_admits, peeks)):
+        return _merged(parts, peeks)
+    taken: list[Outcome] = []
+    for part in asked:
+        (result,) = yield [part]
+        if isinstance(result, Outcome) and _admits(result):
+            taken.append(result)
+            continue
+        charged = zip(asked, taken, strict=False)
+        yield [Request("give_back", earlier.demands, outcome.charge) for earlier, outcome in charged]
+        (denied,) = _checked([result])
+        answers = [*peeks[: len(taken)], denied, *peeks[len(taken) + 1 :]]  # of the others, what they said just now
+        return _merged(parts, answers)._replace(steady_us=0)
+    return _merged(parts, taken)
+
+
+def _part(request: Request, part: Sequence[int]) -> Request:
+    charge = request.charge
+    if charge is not None:
+        charge = Charge([charge.at_us[at] for at in part], [charge.ends_us[at] for at in part], charge.degraded)
+    return Request(request.operation, [request.demands[at] for at in part], charge)
+
+
+def _admits(outcome: Outcome) -> bool:
+    return all(answer[0] for answer in outcome.answers)
+
+
+def _checked(results: Sequence[Result]) -> Sequence[Outcome]:
+    for result in results:
+        if isinstance(result, StoreUnavailable):
+            raise result
+    return results  # type: ignore[return-value]
+
+
+def _merged(parts: Parts, outcomes: Sequence[Outcome]) -> Outcome:
+    by_position = {
+        at: (answer, outcome.now_us)
+        for part, outcome in zip(parts, outcomes, strict=True)
+        for at, answer in zip(part, outcome.answers, strict=True)
+    }
+    in_order = [by_position[at] for at in sorted(by_position)]
+    return Outcome(
+        max(outcome.now_us for outcome in outcomes),
+        [answer for answer, _ in in_order],
+        steady_us=min(outcome.steady_us for outcome in outcomes),
+        times_us=[time for _, time in in_order],
+    )

@@ -1,0 +1,232 @@
+"""A cluster: keys are found wherever their slot is, and layers on several nodes are all or nothing."""
+
+import asyncio
+import threading
+
+import pytest
+import redis
+import redis.asyncio
+
+from ratekeeper import (
+    AsyncLimiter,
+    FixedWindow,
+    LeakyBucket,
+    Limiter,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+)
+from ratekeeper.errors import StoreUnavailable
+from ratekeeper.stores import AsyncRedisStore, RedisStore
+from ratekeeper.stores.redis.wire import slot_of
+from tests import clusters, servers
+from tests.clusters import client
+
+STRICT = {"on_error": "raise", "deadline": 10.0}
+RULES = [
+    FixedWindow(50, "365d"),
+    SlidingWindowLog(50, "365d"),
+    SlidingWindowCounter(50, "365d"),
+    TokenBucket(50, "1/day"),
+    LeakyBucket(50, "1/day"),
+]
+
+
+@pytest.fixture(scope="module", params=sorted(servers.programs()))
+def cluster(request):
+    return clusters.shared_cluster(request.param)
+
+
+@pytest.fixture
+def empty(cluster):
+    """A cluster without keys and scripts."""
+    for server in cluster.masters:
+        client(server).flushall()
+        client(server).script_flush()
+    return cluster
+
+
+def on_each_node(cluster):
+    """Return a key for each master."""
+    holders = {}
+    number = 0
+    while len(holders) < len(cluster.masters):
+        holders.setdefault(cluster.holder(slot_of(f"key {number}")), f"key {number}")
+        number += 1
+    return {server: holders[server] for server in cluster.masters}
+
+
+def test_every_node_gets_its_keys_and_the_script(empty):
+    with Limiter(FixedWindow(5, "365d"), empty.url, **STRICT) as limiter:
+        keys = on_each_node(empty).values()
+        assert [limiter.hit(key).remaining for key in keys] == [4, 4, 4]
+        for server in empty.masters:
+            client(server).script_flush()
+        assert [limiter.hit(key).remaining for key in keys] == [3, 3, 3]
+    assert [client(server).dbsize() for server in empty.masters] == [1, 1, 1]
+
+
+def test_what_is_asked_for_at_once_goes_to_its_nodes(empty):
+    async def scenario():
+        async with AsyncLimiter(FixedWindow(5, "365d"), empty.url, **STRICT) as limiter:
+            decisions = await asyncio.gather(*(limiter.hit(f"key {number % 500}") for number in range(1_000)))
+            return sorted(decision.remaining for decision in decisions)
+
+    assert asyncio.run(scenario()) == [3] * 500 + [4] * 500
+    assert empty.totals() == 500
+
+
+def test_a_key_is_inspected_where_it_is(empty):
+    with Limiter({"user": FixedWindow(5, "365d"), "all": SlidingWindowLog(9, "365d")}, empty.url, **STRICT) as limiter:
+        keys = {"user": "ada", "all": "everybody"}
+        limiter.hit(keys, 2)
+        seen = limiter.inspect(keys)
+        assert {name: inspection.state["count"] for name, inspection in seen.items()} == {"user": 2, "all": 2}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.algorithm)
+def test_layers_on_several_nodes_admit_the_tightest_and_keep_nothing_of_what_was_voided(empty, rule):
+    """Threads with stores of their own race for the tightest layer; who loses gives the others back."""
+    users, tenant, everybody = [f"user {number}" for number in range(4)], "a tenant", "everybody"
+    rules = {"user": rule, "tenant": type(rule)(*_with_limit(rule, 120)), "all": type(rule)(*_with_limit(rule, 90))}
+    admitted = dict.fromkeys(users, 0)
+
+    def work(user):
+        with Limiter(rules, RedisStore(empty.url, remember_denials=False), **STRICT) as limiter:
+            for _ in range(60):
+                if limiter.hit({"user": user, "tenant": tenant, "all": everybody}).allowed:
+                    admitted[user] += 1
+
+    threads = [threading.Thread(target=work, args=(user,)) for user in users]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    total = sum(admitted.values())
+    assert total <= 90
+    with Limiter(rules, empty.url, **STRICT) as limiter:
+        for user in users:
+            layers = limiter.peek({"user": user, "tenant": tenant, "all": everybody}).layers
+            remaining = {name: layer.remaining for name, layer in layers.items()}
+            assert remaining == {"user": 50 - admitted[user], "tenant": 120 - total, "all": 90 - total}
+
+
+def _with_limit(rule, limit):
+    if isinstance(rule, TokenBucket):
+        return limit, rule.refill_rate
+    return (limit, rule.leak_rate) if isinstance(rule, LeakyBucket) else (limit, rule.window)
+
+
+@pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
+def test_a_denial_of_layers_on_several_nodes_takes_nothing_and_is_remembered(empty, kind):
+    rules = {"first": FixedWindow(50, "365d"), "last": FixedWindow(1, "365d")}
+    first, last, _ = on_each_node(empty).values()
+
+    async def scenario():
+        limiter = kind(rules, empty.url, **STRICT)
+        answers = []
+        for number in range(8):
+            if number == 3:
+                asked = _calls(empty)
+            decision = limiter.hit({"first": first, "last": last})
+            answers.append(await decision if kind is AsyncLimiter else decision)
+        closing = limiter.close()
+        assert _calls(empty) == asked
+        if closing is not None:
+            await closing
+        return [(answer.allowed, answer.layers["first"].remaining) for answer in answers]
+
+    assert asyncio.run(scenario()) == [(True, 49)] + [(False, 49)] * 7
+
+
+def _calls(cluster):
+    return sum(
+        client(server).info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0) for server in cluster.masters
+    )
+
+
+def test_keys_are_followed_while_their_slot_moves_and_afterwards(empty):
+    source, target = empty.masters[:2]
+    moving = on_each_node(empty)[source]
+    slot = slot_of(moving)
+    rules = {"a": FixedWindow(100, "365d"), "b": SlidingWindowLog(100, "365d")}
+    with Limiter(rules, empty.url, **STRICT) as both, Limiter(FixedWindow(100, "365d"), empty.url, **STRICT) as one:
+        used = [one.hit(moving).remaining, both.hit(moving).remaining]
+        empty.begin_to_move(slot, target)
+        used += [one.hit(moving).remaining, both.hit(moving).remaining]
+        assert empty.move_keys(slot, source, target, most=2) == 2  # and one stays
+        used += [one.hit(moving).remaining, both.hit(moving).remaining]
+        empty.move_keys(slot, source, target)
+        used += [one.hit(moving).remaining, both.hit(moving).remaining]
+        empty.end_move(slot, target)
+        used += [one.hit(moving).remaining, both.hit(moving).remaining]
+        assert used == [99, 99, 98, 98, 97, 97, 96, 96, 95, 95]
+        assert not both.store.is_away
+        empty.begin_to_move(slot, source)
+        empty.move_keys(slot, target, source)
+        empty.end_move(slot, source)
+        assert both.hit(moving).remaining == 94
+
+
+def test_both_rules_on_a_moving_untouched_key_are_decided(empty):
+    source, target = empty.masters[:2]
+    moving = on_each_node(empty)[source]
+    rules = {"a": FixedWindow(100, "365d"), "b": FixedWindow(50, "365d")}
+    empty.begin_to_move(slot_of(moving), target)
+    try:
+        with Limiter(rules, empty.url, **STRICT) as limiter:
+            assert [limiter.hit(moving).layers["a"].remaining for _ in range(3)] == [99, 98, 97]
+    finally:
+        empty.move_keys(slot_of(moving), source, target)
+        empty.end_move(slot_of(moving), target)
+        empty.begin_to_move(slot_of(moving), source)
+        empty.move_keys(slot_of(moving), target, source)
+        empty.end_move(slot_of(moving), source)
+
+
+def test_an_existing_cluster_client_says_where_the_nodes_are(empty):
+    port = empty.masters[0].port
+    with (
+        redis.RedisCluster("127.0.0.1", port) as theirs,
+        Limiter(FixedWindow(5, 60), RedisStore(theirs), **STRICT) as limiter,
+    ):
+        assert [limiter.hit(key).allowed for key in on_each_node(empty).values()] == [True] * 3
+
+
+def test_an_existing_asyncio_cluster_client_says_where_the_nodes_are(empty):
+    async def scenario():
+        theirs = redis.asyncio.RedisCluster("127.0.0.1", empty.masters[0].port)
+        store = AsyncRedisStore(theirs)
+        limiter = AsyncLimiter(FixedWindow(5, 60), store, **STRICT)
+        decisions = await asyncio.gather(*(limiter.hit(key) for key in on_each_node(empty).values()))
+        await store.close()
+        await theirs.aclose()
+        return [decision.allowed for decision in decisions]
+
+    assert asyncio.run(scenario()) == [True] * 3
+
+
+def test_a_server_that_is_no_cluster_is_named_so():
+    url = servers.shared(servers.newest()).url.replace("redis://", "redis+cluster://").removesuffix("/0")
+    with Limiter("1/s", url, **STRICT) as limiter, pytest.raises(StoreUnavailable, match="cluster support disabled"):
+        limiter.hit("k")
+
+
+def test_a_node_that_is_away_takes_only_its_own_keys_with_it():
+    cluster = clusters.ClusterOfServers(servers.programs()[servers.newest()])
+    try:
+        for server in cluster.masters:
+            client(server).config_set("cluster-require-full-coverage", "no")
+        keys = list(on_each_node(cluster).values())
+        with Limiter(FixedWindow(10**6, "365d"), cluster.url, deadline=1.0) as limiter:
+            assert [limiter.hit(key).degraded for key in keys] == [False] * 3
+            cluster.masters[0].stop()
+            for _ in range(20):
+                assert [limiter.hit(key).degraded for key in keys] == [True, False, False]
+            assert limiter.store.is_away
+            assert [breaker.openings for breaker in limiter.store.node_breakers.values() if breaker.is_open] == [1]
+            cluster.masters[0].start()
+            clusters.until(lambda: not limiter.hit(keys[0]).degraded, "back on its node")
+            assert not limiter.store.is_away
+    finally:
+        cluster.stop()
