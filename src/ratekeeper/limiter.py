@@ -200,7 +200,12 @@ class AsyncLimiter(_Shell):
         core = self._core
         if core.at_once is not None:
             return core.at_once(key, cost)
-        return core.tell(key, await self._execute("hit", core.demands(key, cost)))
+        demands = core.demands(key, cost)
+        if core.is_awaited and core.enabled:  # as `_execute` does, without the coroutine around it
+            decision = core.conclude(demands, await core.execute("hit", demands))
+        else:
+            decision = await self._execute("hit", demands)
+        return decision if core.on_decision is None else core.tell(key, decision)
 
     async def peek(self, key: Keys, cost: Costs = 1) -> Decision:
         """Say whether `cost` would be admitted now, and how the key stands; changes nothing, creates nothing."""

@@ -7,6 +7,7 @@ that one microsecond drains exactly `units` of them, and nothing is ever rounded
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -51,8 +52,8 @@ class Bucket:
     def numbers(self) -> tuple[int, int, int, int]:
         return self.capacity, self.units, self.period_us, int(self.shapes)
 
-    def load(self, value: bytes) -> State:
-        whole, part, at, period_us = map(int, value.split(b":"))
+    def load(self, value: Sequence[int]) -> State:
+        whole, part, at, period_us = value
         return whole * period_us + part, at, period_us
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:

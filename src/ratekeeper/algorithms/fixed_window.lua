@@ -51,5 +51,5 @@ end
 
 return {
   decide = decide, charge = charge, refund = refund, give_back = give_back, expires_at = expires_at,
-  read = read_numbers, write = write_numbers,
+  size = 2, write = write_numbers,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -42,8 +42,8 @@ class FixedWindow:
     def numbers(self) -> tuple[int, int, int, int]:
         return self.limit, self.window_us, 0, 0
 
-    def load(self, value: bytes) -> State:
-        start, count = map(int, value.split(b":"))
+    def load(self, value: Sequence[int]) -> State:
+        start, count = value
         return start, count, 0  # by which window, Redis does not say
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:

@@ -82,5 +82,5 @@ end
 
 return {
   decide = decide, charge = charge, refund = refund, give_back = give_back, expires_at = expires_at,
-  read = read_numbers, write = write_numbers,
+  size = 3, write = write_numbers,
 }

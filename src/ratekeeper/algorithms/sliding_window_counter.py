@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -41,8 +41,8 @@ class SlidingWindowCounter:
     def numbers(self) -> tuple[int, int, int, int]:
         return self.limit, self.window_us, 0, 0
 
-    def load(self, value: bytes) -> State:
-        start, count, before = map(int, value.split(b":"))
+    def load(self, value: Sequence[int]) -> State:
+        start, count, before = value
         return start, count, before
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:

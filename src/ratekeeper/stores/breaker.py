@@ -22,7 +22,8 @@ class Breaker:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._away_since_ns: int | None = None
+        self.is_open = False  # whether the store is taken to be away
+        self._away_since_ns = 0
         self._ask_again_ns = 0
         self.failures = 0  # decisions that the store was asked for and did not make
         self.openings = 0  # times that the store went away
@@ -30,11 +31,6 @@ class Breaker:
     def start_again(self) -> None:
         """In a forked child whoever held the lock does not exist any more."""
         self._lock = threading.Lock()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the store is taken to be away."""
-        return self._away_since_ns is not None
 
     def __enter__(self) -> None:
         if not self.admits():
@@ -48,7 +44,7 @@ class Breaker:
 
     def admits(self) -> bool:
         """Tell whether to ask the store; while it is away, one caller a second hears yes."""
-        if self._away_since_ns is None:
+        if not self.is_open:
             return True
         with self._lock:
             now = stopwatch()
@@ -59,12 +55,12 @@ class Breaker:
 
     def succeeded(self) -> None:
         """Note an answer."""
-        if self._away_since_ns is None:
+        if not self.is_open:
             return
         with self._lock:
-            since, self._away_since_ns = self._away_since_ns, None
-        if since is not None:
-            _log.warning("%s is back after %.1f s", self._name, (stopwatch() - since) / 1e9)
+            closes, self.is_open = self.is_open, False
+        if closes:
+            _log.warning("%s is back after %.1f s", self._name, (stopwatch() - self._away_since_ns) / 1e9)
 
     def failed(self, error: StoreUnavailable) -> None:
         """Note that no answer came."""
@@ -72,9 +68,10 @@ class Breaker:
             self.failures += 1
             now = stopwatch()
             self._ask_again_ns = now + PROBE_US * 1000
-            opened = self._away_since_ns is None
-            if opened:
+            opens = not self.is_open
+            if opens:
+                self.is_open = True
                 self._away_since_ns = now
                 self.openings += 1
-        if opened:
+        if opens:
             _log.warning("%s is away, decisions follow on_error: %s", self._name, error)

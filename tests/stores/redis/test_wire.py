@@ -2,6 +2,7 @@
 
 import math
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,21 +76,25 @@ def test_requests_in_a_row_that_are_alike_become_one_run():
     hits = [Request("hit", [Demand(BINDING, str(number), 1)]) for number in range(3)]
     both = Request("peek", [Demand(BINDING, "0", 2), Demand(other, "0", 10**30)])
     back = Request("give_back", [Demand(BINDING, "0", 1)], Charge([7], [9]))
-    names, arguments = wire.encode(123, [*hits, both, back, back], wires)
-    expected = [
+    names, argument = wire.encode(123, [*hits, both, back, back], wires)
+    assert msgpack.unpackb(argument) == [
         *(123, 2, "fixed_window", 10, 60_000_000, 0, 0, "bucket", 5, 1, 100_000, 0),
         *("hit", 3, 1, 1, 1),
         *("peek", 1, 2, 1, 2, 2, wire.MAX_COST),
         *("give_back", 1, 1, 1, 1, 7, 9),
         *("give_back", 1, 1, 1, 1, 7, 9),
     ]
-    assert arguments == [str(part).encode() for part in expected]
     assert [name.rpartition(b"{")[2] for name in names] == [b"0}", b"1}", b"2}", b"0}", b"0}", b"0}", b"0}"]
 
 
 def test_without_a_clock_the_server_tells_the_time():
-    _, arguments = wire.encode(None, [Request("hit", [Demand(BINDING, "k", 1)])], {id(BINDING): WIRE})
-    assert not arguments[0]
+    _, argument = wire.encode(None, [Request("hit", [Demand(BINDING, "k", 1)])], {id(BINDING): WIRE})
+    assert msgpack.unpackb(argument)[0] is False
+
+
+@given(st.lists(st.integers(0, 2**53)))
+def test_a_state_is_read_as_the_script_packs_it(numbers):
+    assert wire.numbers_in(b"\xff" + b"".join(map(msgpack.packb, numbers))) == tuple(numbers)
 
 
 def test_the_script_is_constant_and_has_the_bounds_of_the_rules():

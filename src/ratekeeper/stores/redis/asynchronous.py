@@ -66,15 +66,16 @@ class AsyncRedisStore(Base):
         if hub is None:
             for ended in [known for known in list(self._hubs) if known.is_closed()]:
                 self._hubs.pop(ended, None)  # and with it its connections
-            hub = self._hubs[loop] = Hub(self)
+            hub = self._hubs[loop] = Hub(self, loop)
         return hub
 
 
 class Hub:
     """The connections of one event loop."""
 
-    def __init__(self, store: AsyncRedisStore) -> None:
+    def __init__(self, store: AsyncRedisStore, loop: asyncio.AbstractEventLoop) -> None:
         self.store = store
+        self.loop = loop
         self._lanes: dict[Address | None, Lane] = {}
         self._idle: dict[Address | None, list[Any]] = {}
         self._asking = asyncio.Semaphore(MOST_IN_FLIGHT)
@@ -137,6 +138,22 @@ class Hub:
         except StopIteration as stop:
             self.store._note(request, stop.value, sent_ns)  # noqa: SLF001
             return stop.value  # type: ignore[no-any-return]
+
+    async def decided(self, requests: Sequence[Request], ends: float) -> Sequence[Result]:
+        """Have requests decided; return what came of each."""
+        store = self.store
+        sent_ns = stopwatch()
+        if not store.topology.may_move:
+            try:
+                (reply,) = await self._exchange(Send(None, (store._call(requests),)), ends)  # noqa: SLF001
+            except Unanswered as error:
+                raise unavailable(error.__cause__ or error) from error
+            results = store._at_once(reply, requests, sent_ns)  # noqa: SLF001
+            if results is not None:
+                return results
+        left = ends - asyncio.get_running_loop().time()
+        decided: Sequence[Result] = await self.run(store._decide(requests, sent_ns), left)  # noqa: SLF001
+        return decided
 
     async def _find_nodes(self, seconds: float) -> None:
         """Ask which node has which slot; who comes while somebody asks waits for that."""
@@ -237,6 +254,7 @@ class Lane:
 
     def __init__(self, hub: Hub, address: Address | None) -> None:
         self._hub = hub
+        self._loop = hub.loop
         self._breaker = hub.store.breaker_of(address)
         self._waiting: deque[_Asked] = deque()
         self._calls: set[asyncio.Task[None]] = set()
@@ -245,9 +263,9 @@ class Lane:
 
     def enter(self, request: Request, seconds: float) -> asyncio.Future[Outcome]:
         """Have a request decided, together with what else this loop asks for."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         future: asyncio.Future[Outcome] = loop.create_future()
-        if not self._breaker.admits():
+        if self._breaker.is_open and not self._breaker.admits():
             future.set_exception(StoreUnavailable("Redis is away", away=False))
             return future
         asked = _Asked(request, future, loop.time() + seconds)
@@ -271,7 +289,7 @@ class Lane:
 
     def _run_out(self, seconds: float) -> None:
         """Answer those whose time is over, and look again when the next one's is."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         pending = self._by_patience[seconds]
         now = loop.time()
         while pending and (pending[0].future.done() or pending[0].ends <= now):
@@ -287,14 +305,14 @@ class Lane:
         """Send what waits, if a call is free."""
         self._due = False
         batch: list[_Asked] = []
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         while self._waiting and len(batch) < MOST_IN_A_CALL:
             asked = self._waiting.popleft()
             if not asked.future.done():  # cancelled, or out of time, before it was sent: not executed
                 asked.sent_at = now
                 batch.append(asked)
         if batch:
-            call = asyncio.get_running_loop().create_task(self._serve(batch))
+            call = self._loop.create_task(self._serve(batch))
             self._calls.add(call)
             call.add_done_callback(self._finished)
 
@@ -307,9 +325,8 @@ class Lane:
         results: Sequence[Result] = ()
         error = StoreUnavailable("the call to Redis was interrupted", away=False)
         try:
-            left = max(asked.ends for asked in batch) - asyncio.get_running_loop().time()
-            decided = self._hub.store._decide([asked.request for asked in batch], stopwatch())  # noqa: SLF001
-            results = await self._hub.run(decided, left)
+            ends = max(asked.ends for asked in batch)
+            results = await self._hub.decided([asked.request for asked in batch], ends)
         except Exception as caught:  # noqa: BLE001 - a task of our own: every caller in the batch has to hear of it
             error = unavailable(caught)
         finally:
@@ -321,7 +338,8 @@ class Lane:
         if asked.future.done():
             return
         if isinstance(result, Outcome):
-            self._breaker.succeeded()
+            if self._breaker.is_open:
+                self._breaker.succeeded()
             asked.future.set_result(result)
         else:
             if result.away:

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from ratekeeper.algorithms import Rule
 from ratekeeper.clock import Clock
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
@@ -14,7 +15,7 @@ from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.port import Binding, Demand, Inspection, Outcome
 from ratekeeper.stores.redis import connect, wire
 from ratekeeper.stores.redis.denials import Denials
-from ratekeeper.stores.redis.exchange import Address, Command, Flow, Torn, Unit, by_hash, converse
+from ratekeeper.stores.redis.exchange import NOT_EXECUTED, Address, Command, Flow, Torn, Unit, by_hash, converse
 from ratekeeper.stores.redis.wire import Request
 
 MOST_IN_FLIGHT = 2
@@ -114,7 +115,7 @@ class Base:
                     outcomes = self._outcomes(reply, [requests[at] for at in places], sent_ns)
                     for at, outcome in zip(places, outcomes, strict=True):
                         results[at] = outcome
-                elif len(places) > 1 and _is_refused_for_one(reply):  # before anything was written: each by itself
+                elif len(places) > 1 and is_refused_for_one(reply):  # before anything was written: each by itself
                     again += [(slot, [at]) for at in places]
                 else:
                     for at in places:
@@ -125,6 +126,14 @@ class Base:
     def _node_of(self, request: Request) -> Address | None:
         """Return which node of the cluster a request of one slot goes to."""
         return self.topology.address(wire.slot_of(request.demands[0].key))
+
+    def _at_once(self, reply: Any, requests: Sequence[Request], sent_ns: int) -> list[Outcome] | None:
+        """Return what a call to the only server there is decided; None: nothing yet, `_decide` has to see to it."""
+        if type(reply) is list:
+            return self._outcomes(reply, requests, sent_ns)
+        if type(reply).__name__ in NOT_EXECUTED or is_refused_for_one(reply):
+            return None
+        raise unavailable(reply)
 
     def _by_slot(self, requests: Sequence[Request]) -> list[tuple[int | None, list[int]]]:
         """Return the positions of the requests that one call can decide."""
@@ -139,8 +148,11 @@ class Base:
         """Return what a call's reply says."""
         outcomes = wire.decode(reply, requests)
         if self.denials is not None:
+            holds = not self.denials.is_empty
             for request, outcome in zip(requests, outcomes, strict=True):
-                self._note(request, outcome, sent_ns)
+                if holds or outcome.steady_us or request.operation != "hit":
+                    self._note(request, outcome, sent_ns)
+                    holds = True
         return outcomes
 
     def _note(self, request: Request, outcome: Outcome, sent_ns: int) -> None:
@@ -176,7 +188,7 @@ class Base:
             if not value:
                 inspections.append(Inspection(rule.text, dict(rule.words(None, now)), None, None, 0))
                 continue
-            words = dict(rule.words(rule.load(value), now))
+            words = dict(rule.words(_state(rule, value), now))
             inspections.append(Inspection(rule.text, words, value, ttl_ms / 1000, size if isinstance(size, int) else 0))
         return inspections
 
@@ -184,7 +196,7 @@ class Base:
         """Make a snapshot of what `_look` saw."""
         seen = [self._checked(unit) for unit in units]
         states = [
-            demand.binding.rule.load(value) if value else None
+            _state(demand.binding.rule, value) if value else None
             for demand, (value, *_) in zip(demands, seen, strict=True)
         ]
         return max(now for _, now, *_ in seen), states
@@ -204,6 +216,10 @@ class Base:
         return int(reply[0]) * 1_000_000 + int(reply[1]) if now is None else now
 
 
+def _state(rule: Rule, value: Any) -> Any:
+    return rule.load(value if isinstance(value, list) else wire.numbers_in(value))
+
+
 def unavailable(error: BaseException) -> StoreUnavailable:
     """Say why Redis did not decide. Each caller gets an error of its own: they are raised in different places."""
     if isinstance(error, StoreUnavailable):
@@ -211,12 +227,12 @@ def unavailable(error: BaseException) -> StoreUnavailable:
         again.__cause__ = error.__cause__ or error
         return again
     kind = Torn if type(error).__name__ == "TryAgainError" else StoreUnavailable
-    made = kind(f"Redis did not decide: {type(error).__name__}: {error}", away=not _is_refused_for_one(error))
+    made = kind(f"Redis did not decide: {type(error).__name__}: {error}", away=not is_refused_for_one(error))
     made.__cause__ = error
     return made
 
 
-def _is_refused_for_one(error: BaseException) -> bool:
+def is_refused_for_one(error: BaseException) -> bool:
     """Tell whether one key, or one request, is at fault, and the server is fine."""
     text = str(error)
     return "WRONGTYPE" in text or "RATEKEEPER" in text or type(error).__name__ == "TryAgainError"

@@ -54,9 +54,14 @@ class Denials:
         answers = [_later(answer, passed_us) for answer in denial.outcome.answers]
         return Outcome(denial.outcome.now_us + passed_us, answers)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no denial is held: then a hit that was admitted need not be noted."""
+        return not self._by_key
+
     def note(self, operation: Operation, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
         """Hold a denial; drop those of keys that have changed."""
-        if operation == "peek" or (operation == "hit" and outcome.steady_us == 0 and not self._by_key):
+        if operation == "peek":
             return
         with self._lock:
             if outcome.steady_us == 0:

@@ -70,16 +70,16 @@ class Unit:
     def take(self, replies: Sequence[Any]) -> Any:
         """Keep the replies to the commands; return the one that says that the server did not execute them, if any."""
         self.replies = list(replies[1::2] if self.asking else replies)
-        return next((reply for reply in self.replies if type(reply).__name__ in _NOT_EXECUTED), None)
+        return next((reply for reply in self.replies if type(reply).__name__ in NOT_EXECUTED), None)
 
 
 Waiting = dict[Address | None, list[Unit]]
-_NOT_EXECUTED = ("NoScriptError", "MovedError", "AskError")
+NOT_EXECUTED = ("NoScriptError", "MovedError", "AskError")
 
 
-def by_hash(names: Sequence[bytes], arguments: Sequence[bytes]) -> Command:
+def by_hash(names: Sequence[bytes], argument: bytes) -> Command:
     """Return the call of the script, by its hash."""
-    return (b"EVALSHA", _SHA, b"%d" % len(names), *names, *arguments)
+    return (b"EVALSHA", _SHA, b"%d" % len(names), *names, argument)
 
 
 def _in_full(command: Command) -> Command:

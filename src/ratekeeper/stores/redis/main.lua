@@ -1,33 +1,35 @@
 -- Decide any number of requests, each with any number of demands, in order, at one moment.
 --
--- ARGV: the time in microseconds, or nothing for the server's; the number of rules, and for each its algorithm and four
--- numbers; then runs of requests that are alike: the operation, how many requests, how many demands each, for each demand
--- its rule and its cost, and for a give-back of each demand when it was charged and when that ends.
+-- ARGV: one array in MessagePack: the time in microseconds, or false for the server's; the number of rules, and for each
+-- its algorithm and four numbers; then runs of requests that are alike: the operation, how many requests, how many demands
+-- each, for each demand its rule and its cost, and for a give-back of each demand when it was charged and when that ends.
 -- KEYS: one for each demand of each request.
 -- Returns the time and for each request how long a denial or a peek stays exactly like this (0: it is neither; at most a
 -- second), and for each of its demands five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
 
+local values = cmsgpack.unpack(ARGV[1])
 local position = 0
 
 local function argument()
   position = position + 1
-  return ARGV[position]
+  return values[position]
 end
 
 local function number()
-  local value = tonumber(argument())
-  if not value or not (value >= 0 and value <= EXACT) or value % 1 ~= 0 then
+  position = position + 1
+  local value = values[position]
+  if type(value) ~= 'number' or not (value >= 0 and value <= EXACT) or value % 1 ~= 0 then
     error('RATEKEEPER argument ' .. position .. ' is not a whole number')
   end
   return value
 end
 
-local given = ARGV[1] ~= ''
 local now
+local given = argument()
 if given then
+  position = 0
   now = number()
 else
-  argument()
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
@@ -35,164 +37,200 @@ end
 local steps, rules = {}, {}
 for index = 1, number() do
   local algorithm = argument()
-  steps[algorithm] = steps[algorithm] or algorithms[algorithm]()
-  rules[index] = {number(), number(), number(), number(), step = steps[algorithm]}
-end
-
-local runs, rule_of, names = {}, {}, {}
-local strings = {}
-local key = 0
-while position < #ARGV do
-  local run = {operation = argument(), requests = number(), demands = number(), rules = {}, costs = {}}
-  for demand = 1, run.demands do
-    run.rules[demand] = rules[number()]
-    run.costs[demand] = number()
-  end
-  if run.operation == 'give_back' then
-    run.charged, run.ends = {}, {}
-    for demand = 1, run.demands do
-      run.charged[demand], run.ends[demand] = number(), number()
-    end
-  end
-  for _ = 1, run.requests do
-    for demand = 1, run.demands do
-      key = key + 1
-      local name, rule = KEYS[key], run.rules[demand]
-      if not rule_of[name] then
-        names[#names + 1] = name
-        if rule.step.read == read_numbers then
-          strings[#strings + 1] = name
-        end
-      end
-      rule_of[name] = rule
-    end
-  end
-  runs[#runs + 1] = run
-end
-
--- Every key is read before anything is written.
-local states, stored, dirty, emptied = {}, {}, {}, {}
-for first = 1, #strings, 1000 do
-  local last = math.min(first + 999, #strings)
-  local values = redis.call('MGET', unpack(strings, first, last))
-  for index = first, last do
-    stored[strings[index]] = values[index - first + 1]
-  end
-end
-for _, name in ipairs(names) do
-  states[name] = rule_of[name].step.read(name, stored[name])
-end
-
-local reply = {now}
-local function answer(_, ...)
-  for index = 1, 5 do
-    reply[#reply + 1] = select(index, ...)
-  end
-end
-
-local function keep(name, state, rule)
-  rule_of[name] = rule -- who writes last knows when the state ends
-  if states[name] and not state then
-    emptied[name] = true
-  end
-  states[name] = state
-  dirty[name] = true
+  local step = steps[algorithm] or algorithms[algorithm]()
+  steps[algorithm] = step
+  rules[index] = {number(), number(), number(), number(), step = step}
 end
 
 -- How long until more remains.
 local function steady_for(rule, state, remaining)
   local _, _, _, retry_after = rule.step.decide(rule, state, now, remaining + 1, false)
-  return retry_after
+  return retry_after == NEVER and SECOND_US or math.min(retry_after, SECOND_US)
 end
 
--- One demand is decided and charged in one step; of several, all are asked before any is charged.
-local function hit_one(run, first)
-  local rule, name, cost = run.rules[1], KEYS[first + 1], run.costs[1]
-  local state, allowed, remaining, retry_after, reset_after, delay = rule.step.decide(rule, states[name], now, cost, true)
+local function store(name, rule, state)
+  local ttl_ms = math.ceil((rule.step.expires_at(rule, state) - now) / 1000)
+  rule.step.write(name, state, math.max(ttl_ms, given and 60000 or 1))
+end
+
+-- One hit on one rule, as a lone caller asks for: the same steps as below, and nothing around them.
+local function hit_alone(rule, cost, name)
+  local step = rule.step
+  local state = step.read and step.read(name) or not step.read and read_numbers(name, redis.call('GET', name), step.size)
+  local after, allowed, remaining, retry_after, reset_after, delay = step.decide(rule, state, now, cost, true)
   if allowed == 1 then
-    reply[#reply + 1] = 0
-    keep(name, state, rule)
-  else
-    local steady = cost == remaining + 1 and retry_after or steady_for(rule, state, remaining)
-    reply[#reply + 1] = steady == NEVER and SECOND_US or math.min(steady, SECOND_US)
+    store(name, rule, after)
   end
-  answer(state, allowed, remaining, retry_after, reset_after, delay)
+  local steady = allowed == 1 and 0 or steady_for(rule, state, remaining)
+  return {now, steady, allowed, remaining, retry_after, reset_after, delay}
 end
 
--- Ask all demands; return whether one is denied, and how long all of them answer like this.
-local function ask_all(run, first)
-  local denied, steady = false, SECOND_US
-  for demand = 1, run.demands do
-    local rule, state = run.rules[demand], states[KEYS[first + demand]]
-    local _, allowed, remaining = rule.step.decide(rule, state, now, run.costs[demand], false)
-    denied = denied or allowed == 0
-    local time = steady_for(rule, state, remaining)
-    steady = time == NEVER and steady or math.min(steady, time)
+local function decide_all()
+  -- What is known of each key, in the order of their first demands, and by demand.
+  local NAME, RULE, STATE, DIRTY, EMPTIED = 1, 2, 3, 4, 5
+  local keys, by_name, of_demand = {}, {}, {}
+  local runs, strings = {}, {}
+  local demands = 0
+  while position < #values do
+    local run = {operation = argument(), requests = number(), demands = number(), rules = {}, costs = {}}
+    for demand = 1, run.demands do
+      run.rules[demand] = rules[number()]
+      run.costs[demand] = number()
+    end
+    if run.operation == 'give_back' then
+      run.charged, run.ends = {}, {}
+      for demand = 1, run.demands do
+        run.charged[demand], run.ends[demand] = number(), number()
+      end
+    end
+    for _ = 1, run.requests do
+      for demand = 1, run.demands do
+        demands = demands + 1
+        local name, rule = KEYS[demands], run.rules[demand]
+        local key = by_name[name]
+        if key then
+          key[RULE] = rule
+        else
+          key = {name, rule, false, false, false}
+          by_name[name] = key
+          keys[#keys + 1] = key
+          if rule.step.size then
+            strings[#strings + 1] = name
+          end
+        end
+        of_demand[demands] = key
+      end
+    end
+    runs[#runs + 1] = run
   end
-  return denied, steady
-end
 
-local function hit_all(run, first)
-  local denied, steady = ask_all(run, first)
-  reply[#reply + 1] = denied and steady or 0
-  for demand = 1, run.demands do
-    local rule, name = run.rules[demand], KEYS[first + demand]
+  -- Every key is read before anything is written.
+  local read, stored = 0, nil
+  for _, key in ipairs(keys) do
+    local name, step = key[NAME], key[RULE].step
+    if step.size then
+      if read % 1000 == 0 then
+        stored = redis.call('MGET', unpack(strings, read + 1, math.min(read + 1000, #strings)))
+      end
+      read = read + 1
+      key[STATE] = read_numbers(name, stored[(read - 1) % 1000 + 1], step.size)
+    else
+      key[STATE] = step.read(name)
+    end
+  end
+
+  local reply, length = {now}, 1
+  local function answer(_, allowed, remaining, retry_after, reset_after, delay)
+    reply[length + 1], reply[length + 2], reply[length + 3] = allowed, remaining, retry_after
+    reply[length + 4], reply[length + 5] = reset_after, delay
+    length = length + 5
+  end
+
+  local function answer_steady(time)
+    length = length + 1
+    reply[length] = time
+  end
+
+  local function keep(key, state, rule)
+    key[RULE] = rule -- who writes last knows when the state ends
+    if key[STATE] and not state then
+      key[EMPTIED] = true
+    end
+    key[STATE], key[DIRTY] = state, true
+  end
+
+  -- One demand is decided and charged in one step; of several, all are asked before any is charged.
+  local function hit_one(run, first)
+    local rule, key = run.rules[1], of_demand[first + 1]
     local state, allowed, remaining, retry_after, reset_after, delay =
-      rule.step.decide(rule, states[name], now, run.costs[demand], not denied)
-    if not denied then
-      keep(name, state, rule)
+      rule.step.decide(rule, key[STATE], now, run.costs[1], true)
+    if allowed == 1 then
+      answer_steady(0)
+      keep(key, state, rule)
+    else
+      answer_steady(steady_for(rule, state, remaining))
     end
     answer(state, allowed, remaining, retry_after, reset_after, delay)
   end
-end
 
-local function change(run, rule, demand, name)
-  local state, cost = states[name], run.costs[demand]
-  if run.operation == 'charge' then
-    keep(name, rule.step.charge(rule, state, now, cost), rule)
-  elseif not state then
-    return
-  elseif run.operation == 'reset' then
-    keep(name, nil, rule)
-  elseif run.operation == 'refund' then
-    keep(name, rule.step.refund(rule, state, now, cost), rule)
-  else
-    keep(name, rule.step.give_back(rule, state, now, cost, run.charged[demand], run.ends[demand]), rule)
-  end
-end
-
-local function ask_or_change(run, first)
-  local asks = run.operation == 'peek'
-  for demand = 1, asks and 0 or run.demands do
-    change(run, run.rules[demand], demand, KEYS[first + demand])
-  end
-  local _, steady = ask_all(run, first)
-  reply[#reply + 1] = asks and steady or 0
-  for demand = 1, run.demands do
-    local rule = run.rules[demand]
-    answer(rule.step.decide(rule, states[KEYS[first + demand]], now, asks and run.costs[demand] or 1, false))
-  end
-end
-
-key = 0
-for _, run in ipairs(runs) do
-  local act = run.operation ~= 'hit' and ask_or_change or run.demands == 1 and hit_one or hit_all
-  for _ = 1, run.requests do
-    act(run, key)
-    key = key + run.demands
-  end
-end
-
-for _, name in ipairs(names) do
-  if dirty[name] then
-    local state, rule = states[name], rule_of[name]
-    if emptied[name] then
-      redis.call('DEL', name)
+  -- Ask all demands; return whether one is denied, and how long all of them answer like this.
+  local function ask_all(run, first)
+    local denied, steady = false, SECOND_US
+    for demand = 1, run.demands do
+      local rule, state = run.rules[demand], of_demand[first + demand][STATE]
+      local _, allowed, remaining = rule.step.decide(rule, state, now, run.costs[demand], false)
+      denied = denied or allowed == 0
+      steady = math.min(steady, steady_for(rule, state, remaining))
     end
-    if state then
-      local ttl_ms = math.ceil((rule.step.expires_at(rule, state) - now) / 1000)
-      rule.step.write(name, state, math.max(ttl_ms, given and 60000 or 1))
+    return denied, steady
+  end
+
+  local function hit_all(run, first)
+    local denied, steady = ask_all(run, first)
+    answer_steady(denied and steady or 0)
+    for demand = 1, run.demands do
+      local rule, key = run.rules[demand], of_demand[first + demand]
+      local state, allowed, remaining, retry_after, reset_after, delay =
+        rule.step.decide(rule, key[STATE], now, run.costs[demand], not denied)
+      if not denied then
+        keep(key, state, rule)
+      end
+      answer(state, allowed, remaining, retry_after, reset_after, delay)
     end
   end
+
+  local function change(run, rule, demand, key)
+    local state, cost = key[STATE], run.costs[demand]
+    if run.operation == 'charge' then
+      keep(key, rule.step.charge(rule, state, now, cost), rule)
+    elseif not state then
+      return
+    elseif run.operation == 'reset' then
+      keep(key, nil, rule)
+    elseif run.operation == 'refund' then
+      keep(key, rule.step.refund(rule, state, now, cost), rule)
+    else
+      keep(key, rule.step.give_back(rule, state, now, cost, run.charged[demand], run.ends[demand]), rule)
+    end
+  end
+
+  local function ask_or_change(run, first)
+    local asks = run.operation == 'peek'
+    for demand = 1, asks and 0 or run.demands do
+      change(run, run.rules[demand], demand, of_demand[first + demand])
+    end
+    local _, steady = ask_all(run, first)
+    answer_steady(asks and steady or 0)
+    for demand = 1, run.demands do
+      local rule = run.rules[demand]
+      answer(rule.step.decide(rule, of_demand[first + demand][STATE], now, asks and run.costs[demand] or 1, false))
+    end
+  end
+
+  demands = 0
+  for _, run in ipairs(runs) do
+    local act = run.operation ~= 'hit' and ask_or_change or run.demands == 1 and hit_one or hit_all
+    for _ = 1, run.requests do
+      act(run, demands)
+      demands = demands + run.demands
+    end
+  end
+
+  for _, key in ipairs(keys) do
+    if key[DIRTY] then
+      if key[EMPTIED] then
+        redis.call('DEL', key[NAME])
+      end
+      if key[STATE] then
+        store(key[NAME], key[RULE], key[STATE])
+      end
+    end
+  end
+  return reply
 end
-return reply
+
+if #KEYS == 1 and values[position + 1] == 'hit' then
+  position = position + 4
+  return hit_alone(rules[1], number(), KEYS[1])
+end
+return decide_all()

@@ -5,7 +5,6 @@ local SECOND_US = 1000000
 local MAX_USAGE = 2 ^ 42
 local MAX_DRAIN_US = 2 ^ 51
 local EXACT = 2 ^ 53
-local FORMATS = {[2] = '%.0f:%.0f', [3] = '%.0f:%.0f:%.0f', [4] = '%.0f:%.0f:%.0f:%.0f'}
 
 -- Return floor(a * b / c) and what is left over, exactly, for b and c up to 2^46.
 local function multiply_divide(a, b, c)
@@ -23,17 +22,26 @@ local function multiply_divide(a, b, c)
   return quotient, rest
 end
 
-local function read_numbers(key, value)
+-- A state of a few numbers is stored as MessagePack, which Lua reads and writes several times as fast as text. It begins
+-- with a byte that no text has.
+local FORMAT = -1
+
+local function read_numbers(key, value, size)
   if not value then
     return nil
   end
-  local first, second, third, fourth = value:match('^(%d+):(%d+):?(%d*):?(%d*)$')
-  if not first then
+  local readable, format, first, second, third, fourth, more = pcall(cmsgpack.unpack, value)
+  local state = {first, second, third, fourth}
+  readable = readable and format == FORMAT
+  for index = 1, size do
+    readable = readable and type(state[index]) == 'number' and state[index] >= 0
+  end
+  if not readable or state[size + 1] or more then
     error('RATEKEEPER key ' .. key .. ' holds something else')
   end
-  return {tonumber(first), tonumber(second), tonumber(third), tonumber(fourth)}
+  return state
 end
 
 local function write_numbers(key, state, ttl_ms)
-  redis.call('SET', key, FORMATS[#state]:format(unpack(state)), 'PX', ttl_ms)
+  redis.call('SET', key, cmsgpack.pack(FORMAT, unpack(state)), 'PX', ttl_ms)
 end

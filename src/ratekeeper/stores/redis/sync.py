@@ -97,6 +97,19 @@ class RedisStore(Base):
             self._note(request, stop.value, sent_ns)
             return stop.value  # type: ignore[no-any-return]
 
+    def _decided(self, requests: Sequence[Request], sent_ns: int, ends_ns: int) -> Sequence[Result]:
+        """Have requests decided; return what came of each."""
+        if not self.topology.may_move:
+            try:
+                (reply,) = self._exchange(Send(None, (self._call(requests),)), ends_ns)
+            except Unanswered as error:
+                raise unavailable(error.__cause__ or error) from error
+            results = self._at_once(reply, requests, sent_ns)
+            if results is not None:
+                return results
+        decided: Sequence[Result] = self._run(self._decide(requests, sent_ns), ends_ns)
+        return decided
+
     def _find_nodes(self, ends_ns: int) -> None:
         """Ask which node has which slot; who comes while somebody asks waits for that."""
         if not self._asking.acquire(timeout=max(0.0, (ends_ns - stopwatch()) / 1e9)):
@@ -202,15 +215,22 @@ class _Place:
         self.result: Result | None = None
         self.served = False
         self.sent_ns: int | None = None
-        self._called = threading.Lock()  # held until this place is served or is to lead
+        self._called: Any = None  # a lock that is held until this place is served or is to lead; a lone one has none
+
+    def expect_call(self) -> None:
+        self._called = threading.Lock()
         self._called.acquire()
 
     def call(self) -> None:
-        with suppress(RuntimeError):  # called already
-            self._called.release()
+        if self._called is not None:
+            with suppress(RuntimeError):  # called already
+                self._called.release()
 
     def sleep(self, seconds: float) -> None:
-        self._called.acquire(timeout=seconds)
+        if self._called is None:
+            self.expect_call()
+        if not self.served:  # from here on, who serves it will call
+            self._called.acquire(timeout=seconds)
 
 
 class Desk:
@@ -230,15 +250,17 @@ class Desk:
     def execute(self, request: Request, ends_ns: int) -> Outcome:
         """Have a request decided, together with what other threads ask for."""
         with self._breaker:
-            return self._decided(request, ends_ns)
+            return self._take_part(request, ends_ns)
 
-    def _decided(self, request: Request, ends_ns: int) -> Outcome:
+    def _take_part(self, request: Request, ends_ns: int) -> Outcome:
         place = _Place(request, ends_ns)
         try:
             with self._lock:
-                self._waiting.append(place)
                 if len(self._leaders) < MOST_IN_FLIGHT:
                     self._leaders.add(place)
+                else:
+                    place.expect_call()
+                self._waiting.append(place)
             while not place.served:
                 now = stopwatch()
                 if now >= ends_ns:
@@ -250,10 +272,11 @@ class Desk:
                 else:
                     place.sleep((ends_ns - now) / 1e9)
         finally:
-            try:
-                self._leave(place)
-            finally:
-                self._leave(place)  # once more, in case that a signal interrupted the first time
+            if not place.served or place in self._leaders:
+                try:
+                    self._leave(place)
+                finally:
+                    self._leave(place)  # once more, in case that a signal interrupted the first time
         if not isinstance(place.result, Outcome):
             raise unavailable(place.result or StoreUnavailable("the call to Redis was interrupted", away=False))
         return place.result
@@ -301,8 +324,7 @@ class Desk:
         sent_ns = stopwatch()
         for place in batch:
             place.sent_ns = sent_ns
-        store = self._store
-        results = store._run(store._decide([place.request for place in batch], sent_ns), ends_ns)  # noqa: SLF001
+        results = self._store._decided([place.request for place in batch], sent_ns, ends_ns)  # noqa: SLF001
         for place, result in zip(batch, results, strict=True):
             place.result = result
 

@@ -15,6 +15,7 @@ _SHARE = 0.5  # of the time that is left for one server that may know; the other
 class Standalone:
     """One server."""
 
+    may_move = False  # whether a key may be on another server than it was
     has_slots = False
     is_known = True
 
@@ -43,6 +44,8 @@ class Standalone:
 
 class Sentinel(Standalone):
     """A master under a name; when it fails, the sentinels agree on another."""
+
+    may_move = True
 
     def __init__(
         self, arguments: dict[str, Any], sentinel_arguments: dict[str, Any], sentinels: Sequence[Address], name: str
@@ -91,6 +94,7 @@ class Sentinel(Standalone):
 class Cluster(Standalone):
     """Nodes that have a part of the slots each."""
 
+    may_move = True
     has_slots = True
 
     def __init__(self, arguments: dict[str, Any], seeds: Sequence[Address]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import binascii
 import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import NamedTuple
 
-from ratekeeper.decision import Answer
 from ratekeeper.stores.port import Binding, Charge, Demand, Key, Operation, Outcome
 
 MAX_COST = 1 << 43  # more than any limit and any usage: a larger cost has the same answer
@@ -36,7 +36,8 @@ class Wire(NamedTuple):
     """A binding as the script takes it."""
 
     head: bytes  # of its keys, up to and including the brace that opens the hash tag
-    rule: tuple[bytes, ...]  # the arguments that describe the rule
+    rule: bytes  # the values that describe the rule
+    lone_hit: bytes  # the argument of a call that is one hit on this rule alone, up to its cost
 
 
 def wire_of(binding: Binding) -> Wire:
@@ -44,7 +45,8 @@ def wire_of(binding: Binding) -> Wire:
     prefix, algorithm, name = binding.space
     parts = (prefix, _SHORT_NAMES[algorithm], name)
     head = b":".join(_escape(part.encode("utf-8", "surrogatepass"), _SPECIAL + b":") for part in parts)
-    return Wire(head + b":{", (binding.rule.script.encode(), *(b"%d" % number for number in binding.rule.numbers)))
+    rule = b"".join((_text(binding.rule.script), *map(_number, binding.rule.numbers)))
+    return Wire(head + b":{", rule, b"".join((_length(_LONE_HIT), _SERVER_TIME, _ONE, rule, _text("hit"), 3 * _ONE)))
 
 
 def key_name(wire: Wire, key: Key) -> bytes:
@@ -58,6 +60,10 @@ def slot_of(key: Key) -> int:
 
 
 def _identity(key: Key) -> bytes:
+    if type(key) is str:
+        text = key.encode("utf-8", "surrogatepass")
+        if len(text) <= _LONG and len(text.translate(None, _SPECIAL)) == len(text):  # nearly always
+            return text
     # What is no str begins with a % and a letter, which an escaped str never does.
     if isinstance(key, tuple):
         parts = [_one(part) for part in key]
@@ -83,59 +89,106 @@ def _escape(text: bytes, special: bytes) -> bytes:
     return b"".join(b"%%%02X" % byte if byte in special else bytes((byte,)) for byte in text)
 
 
-def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wire]) -> tuple[list[bytes], list[bytes]]:
-    """Return the script's keys and arguments. Requests in a row that are alike become one run."""
+def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wire]) -> tuple[list[bytes], bytes]:
+    """Return the script's keys and its argument. Requests in a row that are alike become one run."""
+    if now_us is None and len(requests) == 1:
+        operation, demands, _ = requests[0]
+        if operation == "hit" and len(demands) == 1:  # as most calls of a lone caller are
+            binding, key, cost = demands[0]
+            wire = wires[id(binding)]
+            return [key_name(wire, key)], wire.lone_hit + _number(min(cost, MAX_COST))
     names: list[bytes] = []
-    rules: dict[int, int] = {}  # by the id of the binding: its number
+    numbers: dict[int, int] = {}  # of the rules, by the ids of their bindings
     table: list[bytes] = []
-    runs: list[Any] = []
+    runs: list[list[bytes]] = []
     last: Request | None = None  # the last request, if the next one may join its run
-    count_at = 0  # where the number of requests of that run stands
+    count = 0  # of the requests in the last run
     for request in requests:
         operation, demands, charge = request
         if last is not None and _alike(request, last):
-            runs[count_at] += 1
+            count += 1
+            runs[-1][1] = _number(count)
         else:
-            count_at = len(runs) + 1
-            runs += operation.encode(), 1, len(demands)
+            count = 1
+            run = [_text(operation), _number(1), _number(len(demands))]
             for binding, _, cost in demands:
-                number = rules.get(id(binding))
+                number = numbers.get(id(binding))
                 if number is None:
-                    number = rules[id(binding)] = len(rules) + 1
-                    table += wires[id(binding)].rule
-                runs += number, min(cost, MAX_COST)
+                    number = numbers[id(binding)] = len(numbers) + 1
+                    table.append(wires[id(binding)].rule)
+                run += _number(number), _number(min(cost, MAX_COST))
             if charge is not None:
                 for taken_us, ends_us in zip(charge.at_us, charge.ends_us, strict=True):
-                    runs += taken_us, ends_us
+                    run += _number(taken_us), _number(ends_us)
+            runs.append(run)
         last = request if charge is None else None
         for binding, key, _ in demands:
             names.append(key_name(wires[id(binding)], key))
-    # All bytes: hiredis 3.5 ends the process when a signal handler raises while it turns an int into text.
-    counted = [part if type(part) is bytes else b"%d" % part for part in runs]
-    return names, [b"" if now_us is None else b"%d" % now_us, b"%d" % len(rules), *table, *counted]
+    time = _SERVER_TIME if now_us is None else _number(now_us)
+    parts = [part for run in runs for part in run]
+    length = _length(2 + _RULE * len(table) + len(parts))
+    return names, b"".join((length, time, _number(len(table)), *table, *parts))
+
+
+# MessagePack, as much of it as is needed: it is one argument instead of a dozen, and Lua reads it at once.
+
+_RULE = 5  # values that describe a rule
+_LONE_HIT = 12  # values of a call that is one hit on one rule
+_SERVER_TIME = b"\xc2"  # false
+_ONE = b"\x01"
+_SMALL = [bytes((value,)) for value in range(128)]
+_WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+
+
+def _number(value: int) -> bytes:
+    return _SMALL[value] if value < len(_SMALL) else b"\xcf" + value.to_bytes(8, "big")
+
+
+def _length(values: int) -> bytes:
+    return b"\xdd" + values.to_bytes(4, "big")
+
+
+def _text(value: str) -> bytes:
+    return bytes((0xA0 | len(value),)) + value.encode()
+
+
+def numbers_in(value: bytes) -> tuple[int, ...]:
+    """Return the numbers of a state, as the script has stored them."""
+    numbers = []
+    at = 1  # behind the format
+    while at < len(value):
+        width = _WIDTHS.get(value[at])
+        if width is None:
+            numbers.append(value[at])
+            at += 1
+        else:
+            numbers.append(int.from_bytes(value[at + 1 : at + 1 + width], "big"))
+            at += 1 + width
+    return tuple(numbers)
 
 
 def _alike(one: Request, other: Request) -> bool:
     if one.operation != other.operation or len(one.demands) != len(other.demands) or one.charge is not None:
         return False
-    return all(
-        mine.binding is theirs.binding and mine.cost == theirs.cost
-        for mine, theirs in zip(one.demands, other.demands, strict=True)
-    )
+    for (binding, _, cost), (other_binding, _, other_cost) in zip(one.demands, other.demands, strict=True):
+        if binding is not other_binding or cost != other_cost:
+            return False
+    return True
 
 
 def decode(reply: Sequence[int], requests: Sequence[Request]) -> list[Outcome]:
     """Return the outcome of each request."""
-    now = reply[0]
-    at = 1
+    values = iter(reply)
+    now = next(values)
     outcomes = []
     for request in requests:
-        steady = reply[at]
-        at += 1
-        answers: list[Answer] = []
+        steady = next(values)
+        answers = []
         for _ in request.demands:
-            allowed, remaining, retry_after, reset_after, delay = reply[at : at + _ANSWER]
+            allowed, remaining, retry_after, reset_after, delay = islice(values, _ANSWER)
             answers.append((allowed == 1, remaining, None if retry_after < 0 else retry_after, reset_after, delay))
-            at += _ANSWER
-        outcomes.append(Outcome(now, answers, False, steady))
+        outcomes.append(_outcome(Outcome, (now, answers, False, steady, ())))
     return outcomes
+
+
+_outcome = tuple.__new__  # a third of what the constructor of a named tuple costs
