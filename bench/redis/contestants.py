@@ -79,7 +79,7 @@ def _bare(url: str, _limit: int) -> Hit:
     return lambda key: call(sha, 1, key)
 
 
-# limits: its fixed window is one script; the others are as well.
+# limits: each strategy is one script. For an event loop there is a choice of clients, and coredis is its default.
 
 
 def _limits(algorithm: str, strategy: str) -> Contestant:
@@ -97,9 +97,6 @@ def _limits(algorithm: str, strategy: str) -> Contestant:
             yield partial(decide.hit, limits.RateLimitItemPerDay(limit))
 
     return Contestant("limits", algorithm, make, opened)
-
-
-# In an event loop limits uses coredis unless told otherwise.
 
 
 @asynccontextmanager
@@ -155,11 +152,10 @@ class _BucketPerKey(pyrate_limiter.BucketFactory):
             return bucket
 
 
-def _pyrate(
-    algorithm: str, bucket: Callable[[redis.Redis | redis.asyncio.Redis, int], Callable[[str], object]]
-) -> Contestant:
-    def acquire(client: redis.Redis | redis.asyncio.Redis, limit: int) -> Callable[[str], object]:
-        return partial(pyrate_limiter.Limiter(_BucketPerKey(bucket(client, limit))).try_acquire, blocking=False)
+def _pyrate(algorithm: str, bucket: Callable[[list[pyrate_limiter.Rate], object, str], object]) -> Contestant:
+    def acquire(client: object, limit: int) -> Callable[[str], object]:
+        factory = _BucketPerKey(partial(bucket, [pyrate_limiter.Rate(limit, DAY * 1000)], client))
+        return partial(pyrate_limiter.Limiter(factory).try_acquire, blocking=False)
 
     def make(url: str, limit: int) -> Hit:
         return acquire(redis.Redis.from_url(url), limit)
@@ -172,17 +168,13 @@ def _pyrate(
     return Contestant("pyrate-limiter", algorithm, make, opened)
 
 
-def _pyrate_state(kind: type[pyrate_limiter.GCRA]) -> Callable[[object, int], Callable[[str], object]]:
-    def bucket_of(client: object, limit: int) -> Callable[[str], object]:
-        rates, algorithm = [pyrate_limiter.Rate(limit, DAY * 1000)], kind()
+def _pyrate_state(kind: type[pyrate_limiter.GCRA], rates: list, client: object, key: str) -> pyrate_limiter.StateBucket:
+    store = pyrate_limiter.RedisStateStore(client, f"pyrate:{key}")
+    return pyrate_limiter.StateBucket(rates, algorithm=kind(), store=store)
 
-        def bucket(key: str) -> pyrate_limiter.StateBucket:
-            store = pyrate_limiter.RedisStateStore(client, f"pyrate:{key}")
-            return pyrate_limiter.StateBucket(rates, algorithm=algorithm, store=store)
 
-        return bucket
-
-    return bucket_of
+def _pyrate_log(rates: list, client: object, key: str) -> pyrate_limiter.RedisBucket:
+    return pyrate_limiter.RedisBucket.init(rates, client, f"pyrate:{key}")
 
 
 OUR_CONTESTANTS = tuple(_ours(algorithm) for algorithm in ALGORITHMS)
@@ -197,6 +189,7 @@ PEER_CONTESTANTS = (
     _throttled("token bucket", throttled.RateLimiterType.TOKEN_BUCKET),
     _throttled("leaky bucket", throttled.RateLimiterType.LEAKING_BUCKET),
     _throttled("token bucket", throttled.RateLimiterType.GCRA, "throttled-py (GCRA)"),
-    _pyrate("token bucket", _pyrate_state(pyrate_limiter.TokenBucket)),
-    _pyrate("leaky bucket", _pyrate_state(pyrate_limiter.GCRA)),
+    _pyrate("sliding window log", _pyrate_log),
+    _pyrate("token bucket", partial(_pyrate_state, pyrate_limiter.TokenBucket)),
+    _pyrate("leaky bucket", partial(_pyrate_state, pyrate_limiter.GCRA)),
 )
