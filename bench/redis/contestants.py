@@ -2,8 +2,8 @@
 
 The peers use redis-py with hiredis, as ours does, and limits its own default besides. In an event loop each has a
 blocking pool, so that no caller fails for want of a connection. They are about as quick with 16 connections as with
-128, and slower with 512. Threads take the plain pool, which is quicker and opens a connection for each. Rules, items
-and stores are made beforehand, as in memory.
+128, and no quicker with 512. Threads take the plain pool, which opens a connection for each. Rules, items and stores
+are made beforehand, as in memory.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
