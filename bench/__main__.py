@@ -4,16 +4,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import chart, decision, fresh, keys, log, memory, report, threads, waiting
+from bench import chart, decision, fresh, keys, log, memory, redis, report, threads, waiting
+from tests import servers
 
 # Each group has a file of its own in bench/results/; the page shows all of them.
-GROUPS = {"memory": (decision, keys, memory, threads, log, waiting, fresh)}
+GROUPS = {
+    "memory": (decision, keys, memory, threads, log, waiting, fresh),
+    "redis": redis.SUITES,
+}
 SUITES = {suite.NAME: suite for group in GROUPS.values() for suite in group}
 ROUNDS, QUICK_ROUNDS = 7, 2
 
 EXAMPLE = """examples:
   python -m bench                          all suites, for some minutes; best on a quiet machine
   python -m bench --quick --only decision  a first look at one suite
+  python -m bench --group redis            all suites on Redis, which needs a redis-server on the PATH
 
 Writes bench/results/*.json, docs/benchmarks.md and docs/benchmarks.svg, but nothing with --quick; with --only
 the figures of the other suites stay as they were. A missed target is reported, it is not an error.
@@ -34,6 +39,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help=f"a suite to run, repeatable: {', '.join(SUITES)}",
     )
+    parser.add_argument("--group", choices=GROUPS, help="the suites of one group")
     parser.add_argument(
         "--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of each suite (default {ROUNDS})"
     )
@@ -46,10 +52,16 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
-    chosen = [suite for name, suite in SUITES.items() if not options.only or name in options.only]
+    wanted = options.only or [suite.NAME for suite in GROUPS.get(options.group, SUITES.values())]
+    chosen = [suite for name, suite in SUITES.items() if name in wanted]
     rounds = QUICK_ROUNDS if options.quick else options.rounds
     try:
+        if set(chosen) & set(redis.SUITES):
+            servers.programs()  # before the suites that would run first, or their figures would be lost
         measured = {suite.NAME: report.entry(suite.run(rounds), rounds) for suite in chosen}
+    except AssertionError as missing:
+        print(missing, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted: nothing was written", file=sys.stderr)
         return 130

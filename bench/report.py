@@ -15,19 +15,24 @@ from bench.contestants import OURS
 from bench.peers import PEERS
 from bench.tables import table
 from bench.timing import Measurement
+from tests import servers
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 CHART = ROOT / "docs" / "benchmarks.svg"
 
-PACKAGES = ("ratekeeper", "limits", "throttled-py", "pyrate-limiter", "aiolimiter")
+PACKAGES = (
+    *("ratekeeper", "limits", "throttled-py", "pyrate-limiter", "aiolimiter"),
+    *("redis", "hiredis", "coredis"),
+)
 
 METHOD = (
     "Every figure comes from `make bench`. Contestants take turns within each round and the median of the "
     "rounds counts, so that ratios hold where single figures depend on the machine. The cost of a decision "
-    "is the processor time of the process, a library's background threads included. The garbage collector "
-    "runs, as it does in production."
+    "in memory is the processor time of the process, a library's background threads included. On Redis the clock on "
+    "the wall counts; the server runs on the same machine, started for this, and saves nothing to disk. The garbage "
+    "collector runs, as it does in production."
 )
 
 # What a group's file holds: for each suite its environment and its figures.
@@ -41,9 +46,17 @@ def environment(rounds: int) -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.machine()}",
         "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "redis": _redis(),
         "rounds": rounds,
         "packages": {package: version(package) for package in PACKAGES},
     }
+
+
+def _redis() -> str:
+    try:
+        return f"Redis {servers.newest()}"
+    except AssertionError:
+        return "no Redis"
 
 
 def _processor() -> str:
@@ -107,7 +120,7 @@ def page(suites: Sequence[ModuleType], stored: Stored) -> str:
 
 
 def _environment_line(one: Mapping[str, Any]) -> str:
-    machine = ", ".join(one[part] for part in ("python", "system", "processor"))
+    machine = ", ".join(one[part] for part in ("python", "system", "processor", "redis") if part in one)
     return f"Measured on {one['date']}: {machine}, {one['rounds']} rounds."
 
 

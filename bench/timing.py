@@ -11,6 +11,7 @@ from typing import TypeVar
 
 Hit = Callable[[str], object]
 Label = TypeVar("Label", bound=Hashable)
+Sample = TypeVar("Sample")
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ class Target:
 
 def interleave(
     what: str,
-    tasks: Mapping[Label, Callable[[], float]],
+    tasks: Mapping[Label, Callable[[], Sample]],
     rounds: int,
-) -> dict[Label, tuple[float, ...]]:
+) -> dict[Label, tuple[Sample, ...]]:
     """Run every task once a round, in another order each time: what slows the machine hits all alike."""
     order = list(tasks)
     shuffle = random.Random(what).shuffle
-    samples: dict[Label, list[float]] = {label: [] for label in tasks}
+    samples: dict[Label, list[Sample]] = {label: [] for label in tasks}
     for number in range(1, rounds + 1):
         print(f"{what}: round {number} of {rounds}", file=sys.stderr)
         shuffle(order)
