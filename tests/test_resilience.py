@@ -2,13 +2,25 @@
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import time
+from fractions import Fraction
 
 import pytest
 
-from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter, StoreUnavailable
+from ratekeeper import (
+    AsyncLimiter,
+    FixedWindow,
+    InvalidRule,
+    LeakyBucket,
+    Limiter,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    StoreUnavailable,
+    TokenBucket,
+)
 from ratekeeper.stores import breaker as breakers
 from ratekeeper.stores.port import Charge
 from ratekeeper.testing import ManualClock
@@ -225,3 +237,38 @@ def test_a_child_that_is_forked_while_a_lock_is_held_still_decides(server):
                 os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
     limiter.close()
+
+
+@pytest.mark.parametrize(
+    ("rule", "admitted"),
+    [
+        (FixedWindow(10, 86_400), 4),
+        (SlidingWindowLog(9, 86_400), 3),
+        (SlidingWindowCounter(1, 86_400), 1),
+        (TokenBucket(10, "1/day"), 4),
+        (LeakyBucket(7, "1/day"), 3),
+    ],
+)
+def test_a_process_enforces_its_share_of_the_limit_rounded_up(face, gone, rule, admitted):
+    limiter = face(rule, gone, local_share=1 / 3, clock=ManualClock())
+    assert sum(limiter.hit("k").allowed for _ in range(12)) == admitted
+
+
+def test_a_share_of_a_bucket_refills_at_its_share_of_the_rate(face, gone):
+    clock = ManualClock()
+    limiter = face(TokenBucket(40, 20), gone, local_share=Fraction(1, 4), clock=clock)
+    assert limiter.hit("k", 10).allowed
+    assert limiter.hit("k").retry_after == 0.2
+
+
+def test_what_does_not_fit_into_the_share_may_fit_when_redis_is_back(face, gone):
+    limiter = face(FixedWindow(10, 86_400), gone, local_share=0.5)
+    denied = limiter.hit("k", 8)
+    assert (denied.allowed, denied.degraded, denied.retry_after) == (False, True, 1.0)
+    assert limiter.hit("k", 11).retry_after == math.inf
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.5, float("nan")])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(InvalidRule, match="local_share must be above 0 and at most 1"):
+        Limiter("1/s", local_share=share)

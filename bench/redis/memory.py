@@ -47,7 +47,7 @@ def _counter(kind: str, user: str, started: float, count: int, windows: int) -> 
 def _bucket(kind: str, user: str, now: float, fields: Sequence[str], level: float) -> list[Command]:
     name = f"rl:{kind}:{user}"
     return [
-        ("HSET", name, fields[0], f"{level:.14g}", fields[1], f"{now:.14g}"),  # as Lua writes a number
+        ("HSET", name, fields[0], f"{level:.17g}", fields[1], f"{now:.17g}"),  # as Lua writes a number
         ("EXPIRE", name, str(DAY + 60)),
     ]
 
@@ -72,7 +72,7 @@ def _leaky_bucket(user: str, now: float) -> list[Command]:
 def _sorted_set(user: str, now: float) -> list[Command]:
     name = f"rl:swl:{user}"
     milliseconds = [str(int(now * 1000) + unit) for unit in range(UNITS)]
-    members = (part for at in milliseconds for part in (at, f"{at}{random.random():.14g}"))
+    members = (part for at in milliseconds for part in (at, f"{at}{random.random():.17g}"))
     return [("ZADD", name, *members), ("EXPIRE", name, str(DAY))]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
+from ratekeeper.algorithms import Rule
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 
+_LONGEST_LEASE = 60
 _ON_ERROR = ("local", "open", "closed", "raise")
 
 
@@ -47,3 +50,25 @@ def check_options(clock: Any, prefix: Any, on_error: Any, deadline: Any, on_deci
         raise TypeError(f"deadline must be seconds, not {show(deadline)}")
     if not 0 < deadline < float("inf"):
         raise InvalidRule(f"deadline must be above 0 and finite, not {show(deadline)}")
+
+
+def check_share(share: Any) -> Fraction:
+    """Return which part of its limits a process enforces while the store is away."""
+    if isinstance(share, bool) or not isinstance(share, int | float | Fraction):
+        raise TypeError(f"local_share must be a number, not {show(share)}")
+    if not 0 < share <= 1:
+        raise InvalidRule(f"local_share must be above 0 and at most 1, not {show(share)}")
+    return Fraction(share).limit_denominator(10**6)
+
+
+def check_lease(lease: Any, rules: Sequence[Rule]) -> float | None:
+    """Return for how long a slice of a hot key is taken ahead."""
+    if lease is None:
+        return None
+    if isinstance(lease, bool) or not isinstance(lease, int | float):
+        raise TypeError(f"lease must be seconds or None, not {show(lease)}")
+    if not 0 < lease <= _LONGEST_LEASE:
+        raise InvalidRule(f"lease must be above 0 and at most {_LONGEST_LEASE} seconds, not {show(lease)}")
+    if len(rules) > 1 or rules[0].shapes:
+        raise InvalidRule("lease needs a limiter of one rule that does not shape")
+    return lease

@@ -12,6 +12,7 @@ from ratekeeper import arguments, keys, lines
 from ratekeeper.clock import Clock, SteeredClock, stopwatch
 from ratekeeper.decision import Decision, combine, from_answer
 from ratekeeper.errors import InvalidRule, RateLimited
+from ratekeeper.leases import Leases
 from ratekeeper.rates import show
 from ratekeeper.resilience import Guard
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, Store
@@ -35,6 +36,7 @@ class Core:
         enabled: bool,
         on_decision: Hook | None,
         guard: Guard | None,
+        lease: float | None = None,
     ) -> None:
         self.bindings = bindings
         self.store = store
@@ -47,6 +49,7 @@ class Core:
         self.lines = lines.lines_of(store)
         self.at_once: Callable[..., Decision] | None = None
         self.is_awaited = False
+        self.leases: Leases | None = None
         self.execute: Callable[..., Any]
         self.snapshot: Callable[[Sequence[Demand]], Any]
         self.inspect: Callable[[Sequence[Demand]], Any] = store.inspect
@@ -59,6 +62,10 @@ class Core:
             self.is_awaited = isinstance(store, AsyncRedisStore)
             self.execute = guard.execute_async if self.is_awaited else guard.execute
             self.snapshot = guard.snapshot_async if self.is_awaited else guard.snapshot
+        self.decide: Callable[..., Any] = self.execute  # for whoever does not wait
+        if lease is not None and guard is not None:
+            self.leases = Leases(self.execute, lease, clock)
+            self.decide = self.leases.execute_async if self.is_awaited else self.leases.execute
 
     def timer_at(self, now_us: int) -> int:
         """Return what the timer showed when the store's clock showed this, which was just now."""

@@ -6,7 +6,8 @@ import functools
 import inspect
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from fractions import Fraction
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -15,10 +16,10 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.clock import Clock
 from ratekeeper.core import Core, Costs, Hook, Keys
 from ratekeeper.decision import Decision
-from ratekeeper.errors import RateLimited
+from ratekeeper.errors import RateLimited, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.resilience import Guard, OnError
-from ratekeeper.rules import Rules, named
+from ratekeeper.rules import Rules, named, share_of
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore, Store
 from ratekeeper.stores.port import Binding, Demand, Inspection, Operation
 
@@ -42,9 +43,13 @@ class _Shell:
         deadline: float = 0.1,
         enabled: bool = True,
         on_decision: Hook | None = None,
+        local_share: float | Fraction = 1,
+        lease: float | None = None,
     ) -> None:
         arguments.check_options(clock, prefix, on_error, deadline, on_decision)
         bindings = tuple(Binding(name, rule, (prefix, rule.algorithm, name)) for name, rule in named(rules).items())
+        share = arguments.check_share(local_share)
+        lease = arguments.check_lease(lease, [binding.rule for binding in bindings])
         self._owns_store = isinstance(store, str)
         if isinstance(store, str):
             store = stores.from_url(store, for_asyncio=self._remote.for_asyncio)
@@ -55,8 +60,9 @@ class _Shell:
             )
         for binding in bindings:
             store.bind(binding, clock)
-        guard = None if isinstance(store, MemoryStore) else Guard(store, bindings, on_error, deadline, clock)
-        self._core = Core(bindings, store, clock, enabled=enabled, on_decision=on_decision, guard=guard)
+        shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
+        guard = None if isinstance(store, MemoryStore) else Guard(store, shares, on_error, deadline, clock)
+        self._core = Core(bindings, store, clock, enabled=enabled, on_decision=on_decision, guard=guard, lease=lease)
         if not isinstance(store, MemoryStore):
             weakref.finalize(self._core, store.unbind, bindings).atexit = False
         self._set_up()
@@ -93,6 +99,9 @@ class Limiter(_Shell):
     with different ones never share usage. `on_error` says what a decision is while the store cannot answer ("local",
     "open", "closed", "raise"), and `deadline` bounds a decision, in seconds. `enabled=False` admits everything and does
     not touch the store. `on_decision(key, decision)` hears of every hit and wait; what it raises is logged.
+
+    On Redis: `local_share` is the part of the limits, rounded up, that this process enforces with `on_error="local"`,
+    such as 1/8 for one of eight. `lease`, in seconds, lets it take a slice of a hot key ahead and spend it unasked.
 
     A limiter that made its store from a URL closes it: with `close()`, or at the end of a `with` block.
     """
@@ -171,9 +180,13 @@ class Limiter(_Shell):
         return decorate
 
     def close(self) -> None:
-        """Close the store, if this limiter made it."""
+        """Give back what leases have left, and close the store if this limiter made it."""
+        core = self._core
+        for call in core.leases.return_all() if core.leases else ():
+            with suppress(StoreUnavailable):
+                core.execute(*call)
         if self._owns_store:
-            self._core.store.close()
+            core.store.close()
 
     def __enter__(self) -> Limiter:
         return self
@@ -187,7 +200,7 @@ class Limiter(_Shell):
         core = self._core
         if not core.enabled:
             return core.switched_off(demands)
-        return core.conclude(demands, core.execute(operation, demands))
+        return core.conclude(demands, core.decide(operation, demands))
 
 
 class AsyncLimiter(_Shell):
@@ -202,7 +215,7 @@ class AsyncLimiter(_Shell):
             return core.at_once(key, cost)
         demands = core.demands(key, cost)
         if core.is_awaited and core.enabled:  # as `_execute` does, without the coroutine around it
-            decision = core.conclude(demands, await core.execute("hit", demands))
+            decision = core.conclude(demands, await core.decide("hit", demands))
         else:
             decision = await self._execute("hit", demands)
         return decision if core.on_decision is None else core.tell(key, decision)
@@ -269,9 +282,13 @@ class AsyncLimiter(_Shell):
         return decorate
 
     async def close(self) -> None:
-        """Close the store, if this limiter made it."""
+        """Give back what leases have left, and close the store if this limiter made it."""
+        core = self._core
+        for call in core.leases.return_all() if core.leases else ():
+            with suppress(StoreUnavailable):
+                await core.execute(*call)
         if self._owns_store:
-            await self._core.answer(self._core.store.close())
+            await core.answer(core.store.close())
 
     async def __aenter__(self) -> AsyncLimiter:
         return self
@@ -285,7 +302,7 @@ class AsyncLimiter(_Shell):
         core = self._core
         if not core.enabled:
             return core.switched_off(demands)
-        result = core.execute(operation, demands)
+        result = core.decide(operation, demands)
         return core.conclude(demands, await result if core.is_awaited else result)
 
 

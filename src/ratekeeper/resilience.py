@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ratekeeper.clock import Clock, stopwatch
+from ratekeeper.decision import Answer
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.stores.breaker import PROBE_US
@@ -20,7 +21,7 @@ class Guard:
     def __init__(
         self,
         store: RedisStore | AsyncRedisStore,
-        bindings: Sequence[Binding],
+        shares: dict[Binding, Binding],
         on_error: OnError,
         deadline: float,
         clock: Clock | None,
@@ -29,7 +30,8 @@ class Guard:
         self._on_error = on_error
         self._deadline = deadline
         self._local = MemoryStore()
-        for binding in bindings:
+        self._shares = {id(binding): share for binding, share in shares.items()}  # what this process enforces
+        for binding in self._shares.values():
             self._local.bind(binding, clock)
 
     def execute(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None) -> Outcome:
@@ -89,9 +91,20 @@ class Guard:
             operation = "peek"  # it was taken from Redis, where it expires
         if self._on_error != "local":
             operation = "peek"
-        outcome = self._local.execute(operation, demands, charge)
-        if self._on_error == "open":
+        shares = [demand._replace(binding=self._shares[id(demand.binding)]) for demand in demands]
+        outcome = self._local.execute(operation, shares, charge)
+        if self._on_error == "local":
+            answers = [_at_least_later(demand, answer) for demand, answer in zip(demands, outcome.answers, strict=True)]
+            outcome = outcome._replace(answers=answers)
+        elif self._on_error == "open":
             outcome = Outcome(outcome.now_us, [(True, demand.binding.rule.limit, 0, 0, 0) for demand in demands])
         elif self._on_error == "closed":
             outcome = Outcome(outcome.now_us, [(False, 0, PROBE_US, 0, 0) for _ in demands])
         return outcome._replace(degraded=True)
+
+
+def _at_least_later(demand: Demand, answer: Answer) -> Answer:
+    """What does not fit into this process's share may fit once the store is back."""
+    if answer[2] is None and demand.cost <= demand.binding.rule.limit:
+        return (*answer[:2], PROBE_US, *answer[3:])
+    return answer

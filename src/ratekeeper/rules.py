@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from ratekeeper import rates
@@ -135,3 +137,14 @@ def _checked(rule: object) -> Rule:
             f"a rule must be one of ratekeeper's rules or a text such as {_EXAMPLES}, not {rates.show(rule)}"
         )
     return rule
+
+
+def share_of(rule: Rule, share: Fraction) -> Rule:
+    """Return a rule that admits this part of what the other one does, rounded up."""
+    if share == 1:
+        return rule
+    limit = math.ceil(rule.limit * share)
+    if isinstance(rule, TokenBucket | LeakyBucket):
+        rate = Fraction(rule.units * rates.SECOND_US, rule.period_us) * share
+        return TokenBucket(limit, rate) if isinstance(rule, TokenBucket) else LeakyBucket(limit, rate, rule.mode)
+    return replace(rule, limit=limit)  # type: ignore[type-var]  # the three that have a window

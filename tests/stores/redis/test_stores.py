@@ -552,3 +552,27 @@ def test_a_url_is_shown_without_its_secrets(url, shown):
     assert safe(url) == shown
     with suppress(InvalidRule):
         assert repr(RedisStore(url)) == f"RedisStore({shown})"
+
+
+@pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
+def test_a_server_that_may_evict_keys_is_warned_of_once(server, client, caplog, kind):
+    async def scenario():
+        limiter = kind("1/s", server.url, **STRICT)
+        for key in "ab":
+            decision = limiter.hit(key)
+            if kind is AsyncLimiter:
+                await decision
+                await limiter.close()
+            else:
+                limiter.close()
+
+    client.config_set("maxmemory-policy", "volatile-ttl")
+    try:
+        asyncio.run(scenario())
+    finally:
+        client.config_set("maxmemory-policy", "noeviction")
+    (record,) = caplog.records
+    assert "may evict keys (maxmemory-policy volatile-ttl)" in record.getMessage()
+    caplog.clear()
+    asyncio.run(scenario())
+    assert not caplog.records

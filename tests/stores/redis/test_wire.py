@@ -25,6 +25,11 @@ def test_a_key_carries_the_prefix_the_algorithm_the_rule_and_the_identity_as_its
     assert wire.key_name(WIRE, "user:42") == b"ratekeeper:fw:user:{user:42}"
 
 
+def test_a_rule_that_is_named_by_its_text_does_not_name_its_algorithm_twice():
+    binding = Binding(RULE.text, RULE, ("ratekeeper", RULE.algorithm, RULE.text))
+    assert wire.key_name(wire.wire_of(binding), "user:42") == b"ratekeeper:fw::10/minute:{user:42}"
+
+
 @pytest.mark.parametrize(
     ("key", "identity"),
     [
@@ -57,7 +62,10 @@ def test_no_two_identities_share_a_name(one, other):
     assert (wire.key_name(WIRE, one) == wire.key_name(WIRE, other)) == same
 
 
-@given(st.tuples(texts, texts), st.tuples(texts, texts))
+names = texts | st.sampled_from(["fixed-window ", "fixed-window 10/minute", "10/minute", ":10/minute", " 10/minute"])
+
+
+@given(st.tuples(texts, names), st.tuples(texts, names))
 def test_no_two_spaces_share_a_name(one, other):
     first, second = (wire.wire_of(Binding(name, RULE, (prefix, RULE.algorithm, name))) for prefix, name in (one, other))
     assert (first.head == second.head) == (one == other)

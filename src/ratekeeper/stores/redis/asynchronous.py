@@ -11,7 +11,7 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis import layers
-from ratekeeper.stores.redis.base import FAIR_NS, MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, Result, unavailable
+from ratekeeper.stores.redis.base import FAIR_NS, MOST_IN_A_CALL, MOST_IN_FLIGHT, POLICY, Base, Result, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
 from ratekeeper.stores.redis.wire import Request
 
@@ -91,7 +91,7 @@ class Hub:
 
     async def execute(self, request: Request, seconds: float) -> Outcome:
         """Have a request decided by the nodes that have its keys."""
-        ends = asyncio.get_running_loop().time() + seconds
+        ends = self.loop.time() + seconds
         if not self.store.topology.is_known:
             await self._find_nodes(seconds)
         parts = layers.parts_of(request)
@@ -123,7 +123,7 @@ class Hub:
                 await idle.pop().disconnect(nowait=True)
 
     def _at_its_node(self, request: Request, ends: float) -> Awaitable[Outcome]:
-        left = ends - asyncio.get_running_loop().time()
+        left = ends - self.loop.time()
         return self.lane(self.store._node_of(request)).enter(request, left)  # noqa: SLF001
 
     async def _across(self, request: Request, parts: layers.Parts, ends: float) -> Outcome:
@@ -151,7 +151,7 @@ class Hub:
             results = store._at_once(reply, requests, sent_ns)  # noqa: SLF001
             if results is not None:
                 return results
-        left = ends - asyncio.get_running_loop().time()
+        left = ends - self.loop.time()
         decided: Sequence[Result] = await self.run(store._decide(requests, sent_ns), left)  # noqa: SLF001
         return decided
 
@@ -171,7 +171,7 @@ class Hub:
 
     async def run(self, flow: Flow, seconds: float) -> Any:
         """Drive a flow in this task."""
-        ends = asyncio.get_running_loop().time() + seconds
+        ends = self.loop.time() + seconds
         try:
             send = next(flow)
             while True:
@@ -221,7 +221,7 @@ class Hub:
         await self._forget_others()
         connection = self.store._kind(**self.store.topology.arguments(address))  # noqa: SLF001
         try:
-            await asyncio.wait_for(connection.connect(), ends - asyncio.get_running_loop().time())
+            await asyncio.wait_for(self._connect(connection, address), ends - self.loop.time())
         except self.store._troubles as error:  # noqa: SLF001
             await connection.disconnect(nowait=True)
             raise Unsent from error
@@ -229,6 +229,13 @@ class Hub:
             await connection.disconnect(nowait=True)
             raise
         return connection
+
+    async def _connect(self, connection: Any, address: Address | None) -> None:
+        await connection.connect()
+        judged = self.store._judged  # noqa: SLF001
+        if address not in judged and not (address and address.is_sentinel):
+            judged.add(address)
+            self.store._judge(address, (await self._send(connection, [POLICY]))[0])  # noqa: SLF001
 
     async def _forget_others(self) -> None:
         """Close connections to servers that are no part of the store any more."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import weakref
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -24,6 +26,10 @@ MOST_IN_A_CALL = 512
 FAIR_NS = 20_000_000  # a call that had less time than this does not tell whether Redis is away
 
 Result = Outcome | StoreUnavailable
+_log = logging.getLogger("ratekeeper")
+
+
+POLICY: Command = (b"INFO", b"memory")
 
 
 class Base:
@@ -41,6 +47,7 @@ class Base:
         self._clock: Clock | None = None
         self.breaker = Breaker(repr(self))
         self.node_breakers: dict[Address, Breaker] = {}
+        self._judged: set[Address | None] = set()  # the servers whose policy has been looked at
         _stores.add(self)
 
     def __repr__(self) -> str:
@@ -122,6 +129,17 @@ class Base:
                         results[at] = unavailable(reply)
             groups = again
         return results
+
+    def _judge(self, address: Address | None, reply: Any) -> None:
+        """Warn of a server that forgets usage when its memory is full."""
+        policy = re.search(rb"maxmemory_policy:(\S+)", reply) if isinstance(reply, bytes) else None
+        if policy is not None and policy[1] != b"noeviction":
+            _log.warning(
+                "%r%s may evict keys (maxmemory-policy %s), and evicted usage is forgotten; use noeviction",
+                self,
+                f" node {address.host}:{address.port}" if address else "",
+                policy[1].decode(),
+            )
 
     def _node_of(self, request: Request) -> Address | None:
         """Return which node of the cluster a request of one slot goes to."""

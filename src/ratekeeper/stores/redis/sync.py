@@ -12,7 +12,7 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis import connect, layers
-from ratekeeper.stores.redis.base import FAIR_NS, MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, Result, unavailable
+from ratekeeper.stores.redis.base import FAIR_NS, MOST_IN_A_CALL, MOST_IN_FLIGHT, POLICY, Base, Result, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
 from ratekeeper.stores.redis.wire import Request
 
@@ -192,9 +192,16 @@ class RedisStore(Base):
         connection.ends_ns = ends_ns
         try:
             connection.connect()
+            if address not in self._judged and not (address and address.is_sentinel):
+                self._judged.add(address)
+                connection.send_packed_command(connection.pack_command(*POLICY))
+                self._judge(address, self._reply(connection))
         except self._troubles as error:
             connection.disconnect()
             raise Unsent from error
+        except BaseException:
+            connection.disconnect()
+            raise
         return connection
 
     def _forget_others(self) -> None:

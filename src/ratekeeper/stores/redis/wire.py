@@ -43,7 +43,9 @@ class Wire(NamedTuple):
 def wire_of(binding: Binding) -> Wire:
     """Work out what stays the same for all requests on a rule."""
     prefix, algorithm, name = binding.space
-    parts = (prefix, _SHORT_NAMES[algorithm], name)
+    parts = [prefix, _SHORT_NAMES[algorithm], name]
+    if name.startswith(f"{algorithm} "):  # a rule that is named by its text: once is enough; no name is empty
+        parts[2:] = "", name[len(algorithm) + 1 :]
     head = b":".join(_escape(part.encode("utf-8", "surrogatepass"), _SPECIAL + b":") for part in parts)
     rule = b"".join((_text(binding.rule.script), *map(_number, binding.rule.numbers)))
     return Wire(head + b":{", rule, b"".join((_length(_LONE_HIT), _SERVER_TIME, _ONE, rule, _text("hit"), 3 * _ONE)))

@@ -1,0 +1,262 @@
+"""Leases: what is spent ahead is bounded, and what is left is given back."""
+
+import asyncio
+import os
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratekeeper import (
+    AsyncLimiter,
+    FixedWindow,
+    InvalidRule,
+    LeakyBucket,
+    Limiter,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    StoreUnavailable,
+    TokenBucket,
+)
+from ratekeeper.stores import RedisStore
+from ratekeeper.testing import ManualClock
+from tests import servers
+from tests.waiters import untraced
+
+STRICT = {"on_error": "raise", "deadline": 30}
+
+
+@pytest.fixture(scope="module")
+def url():
+    server = servers.RedisServer(servers.programs()[servers.newest()])
+    yield server.url
+    server.stop()
+
+
+class Asked(RedisStore):
+    """A store that counts how often it is asked."""
+
+    asked = 0
+
+    def execute(self, *args):
+        self.asked += 1
+        return super().execute(*args)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(1_700_000_000)
+
+
+@pytest.fixture
+def make(url, clock, request):
+    """Return what makes limiters on one clock, under a prefix of this test's own."""
+
+    limiters = []
+
+    def made(rule, lease=0.1, store=None):
+        limiters.append(Limiter(rule, store or url, lease=lease, clock=clock, prefix=request.node.name, **STRICT))
+        return limiters[-1]
+
+    yield made
+    for limiter in limiters:
+        limiter.close()
+
+
+def used(make, rule, key="hot"):
+    return rule.limit - make(rule, lease=None).peek(key).remaining
+
+
+def test_a_hot_key_is_asked_for_once_for_many_hits(make, url):
+    store = Asked(url)
+    limiter = make(FixedWindow(10_000, 3_600), store=store)
+    assert [limiter.hit("hot").remaining for _ in range(400)] == list(range(9_999, 9_599, -1))
+    assert store.asked < 20
+
+
+def test_a_key_that_is_hit_now_and_then_is_never_taken_ahead(make, clock):
+    rule = FixedWindow(1_000, 3_600)
+    limiter = make(rule)
+    for number in range(20):
+        limiter.hit("cold")
+        clock.advance(1)
+        assert used(make, rule, "cold") == number + 1
+
+
+def test_what_is_left_is_given_back_when_the_lease_is_over_and_another_key_is_asked_for(make, clock):
+    rule = FixedWindow(1_000, 3_600)
+    limiter = make(rule)
+    for _ in range(50):
+        limiter.hit("hot")
+    assert used(make, rule) > 50
+    clock.advance(0.1)
+    limiter.hit("another")
+    assert used(make, rule) == 50
+
+
+@pytest.mark.parametrize("end", ["close", "refund", "charge", "reset"])
+def test_what_is_left_is_given_back_at_the_end_and_before_a_change(make, end):
+    rule = FixedWindow(1_000, 3_600)
+    limiter = make(rule)
+    for _ in range(50):
+        limiter.hit("hot")
+    if end == "close":
+        limiter.close()
+    else:
+        getattr(limiter, end)("hot")
+    assert used(make, rule) == {"close": 50, "refund": 49, "charge": 51, "reset": 0}[end]
+
+
+def test_a_peek_sees_the_slice_and_takes_nothing(make):
+    limiter = make(FixedWindow(10, 3_600))
+    for _ in range(10):
+        limiter.hit("hot")
+    assert (limiter.peek("hot").allowed, limiter.peek("hot").remaining) == (False, 0)
+    other = make(FixedWindow(1_000, 3_600))
+    for _ in range(50):
+        other.hit("hot")
+    assert [other.peek("hot").remaining for _ in range(2)] == [950, 950]
+
+
+def test_all_that_the_rule_admits_is_admitted_in_the_end(make):
+    limiter = make(FixedWindow(97, 3_600))
+    assert sum(limiter.hit("hot").allowed for _ in range(200)) == 97
+
+
+def test_of_a_counter_nothing_is_spent_beyond_its_window(make, clock):
+    for rule in (FixedWindow(1_000, 1), SlidingWindowCounter(1_000, 1)):
+        clock.set(1_700_000_000)
+        limiter = make(rule, lease=60)
+        clock.advance(0.99)
+        for _ in range(50):
+            limiter.hit("hot")
+        held = used(make, rule) - 50
+        assert held > 0
+        clock.advance(0.01)
+        limiter.hit("hot")
+        limiter.close()
+        assert make(rule, lease=None).inspect("hot")[rule.text].state["count"] == 1
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from(
+        [
+            SlidingWindowLog(40, 1),
+            TokenBucket(40, 20),
+            LeakyBucket(40, 20),
+            FixedWindow(40, 1),
+            SlidingWindowCounter(40, 1),
+        ]
+    ),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 2), st.integers(1, 6)), min_size=50, max_size=300),
+)
+def test_what_is_spent_in_an_interval_is_what_the_rule_admits_in_it_and_the_lease_before(url, rule, steps):
+    """Three processes' limiters spend on one key; every interval is checked against the rule's own bound."""
+    clock = ManualClock(1_700_000_000)
+    prefix = f"bound {next(_number)}"
+    limiters = [Limiter(rule, url, lease=0.1, clock=clock, prefix=prefix, **STRICT) for _ in range(3)]
+    spent = []
+    for wait_ms, who, cost in steps:
+        clock.advance(wait_ms / 4_000)
+        if limiters[who].hit("hot", cost).allowed:
+            spent.append((clock() // 1_000, cost))
+    for limiter in limiters:
+        limiter.close()
+    for first, (begins, _) in enumerate(spent):
+        total = 0
+        for ends, cost in spent[first:]:
+            total += cost
+            assert total <= admitted_in(rule, ends - begins + 100_000)
+
+
+def admitted_in(rule, interval_us):
+    """The most that a rule admits in an interval of this length, both ends included."""
+    if isinstance(rule, TokenBucket | LeakyBucket):
+        return rule.capacity + interval_us * rule.units // rule.period_us
+    windows = interval_us // rule.window_us + 1
+    return rule.limit * (windows if isinstance(rule, SlidingWindowLog) else windows + 1)
+
+
+_number = iter(range(10**6))
+
+
+def test_threads_share_one_slice_exactly(url):
+    rule = FixedWindow(3_000, "365d")
+    with Limiter(rule, url, lease=1, prefix="threads", **STRICT) as limiter:
+        admitted = []
+
+        def work():
+            admitted.append(sum(limiter.hit("hot").allowed for _ in range(1_000)))
+
+        with untraced():
+            threads = [threading.Thread(target=work) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert sum(admitted) <= 3_000
+    with Limiter(rule, url, prefix="threads", **STRICT) as plain:
+        assert plain.peek("hot").remaining == 3_000 - sum(admitted)
+
+
+def test_tasks_share_one_slice_and_close_gives_the_rest_back(url):
+    rule = FixedWindow(5_000, "365d")
+
+    async def scenario():
+        async with AsyncLimiter(rule, url, lease=1, prefix="tasks", **STRICT) as limiter:
+            for _ in range(20):
+                await asyncio.gather(*(limiter.hit("hot") for _ in range(20)))
+
+    asyncio.run(scenario())
+    with Limiter(rule, url, prefix="tasks", **STRICT) as plain:
+        assert plain.peek("hot").remaining == 5_000 - 400
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_forked_child_does_not_spend_its_parents_slice(make):
+    rule = FixedWindow(1_000, 3_600)
+    limiter = make(rule)
+    for _ in range(50):
+        limiter.hit("hot")
+    held = used(make, rule)
+    with untraced():
+        child = os.fork()
+        if child == 0:
+            limiter.hit("hot")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    assert used(make, rule) == held + 1
+
+
+def test_a_store_that_goes_away_ends_nothing_but_the_lease(make, clock):
+    server = servers.RedisServer(servers.programs()[servers.newest()])
+    limiter = make(FixedWindow(1_000, 3_600), store=server.url)
+    for _ in range(50):
+        limiter.hit("hot")
+    server.stop()
+    assert limiter.hit("hot").allowed  # from the slice
+    clock.advance(0.1)
+    with pytest.raises(StoreUnavailable):
+        limiter.hit("hot")
+
+
+@pytest.mark.parametrize(
+    ("lease", "complaint"),
+    [(0, "above 0"), (-1, "above 0"), (61, "at most 60"), (float("nan"), "above 0")],
+)
+def test_a_lease_that_is_none_is_refused(lease, complaint):
+    with pytest.raises(InvalidRule, match=complaint):
+        Limiter("1/s", lease=lease)
+
+
+@pytest.mark.parametrize("rules", ["1/s; 10/minute", "leaky-bucket 1/s shaping"])
+def test_a_lease_needs_one_rule_that_does_not_shape(rules):
+    with pytest.raises(InvalidRule, match="one rule that does not shape"):
+        Limiter(rules, lease=0.1)
+
+
+def test_in_memory_a_lease_changes_nothing():
+    limiter = Limiter("fixed-window 5/day", lease=0.1)
+    assert [limiter.hit("k").allowed for _ in range(6)] == [True] * 5 + [False]
