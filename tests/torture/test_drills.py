@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.torture import memory, redis
+from tests.torture import identities, links, load, memory, redis, states
 from tests.waiters import untraced
 
+FEW = {"threads": 20, "tasks": 100, "seconds": 0.1}
 SHORT = {
     "signals": {"hits": 5_000},
     "fork": {"times": 10},
@@ -16,8 +17,31 @@ SHORT = {
     "concurrent": {"callers": 5_000},
     "killed": {"rounds": 1},
     "frozen": {"rounds": 1},
+    "lost_replies": {"lone": 10, "batched": 50},
+    "slow_link": {"threads": 20, "tasks": 100, "seconds": 0.6},
+    "black_hole": {"threads": 20, "tasks": 100, "seconds": 0.5},
+    "flapping": {"threads": 20, "tasks": 100, "flaps": 1, "period": 0.2},
+    "restart_empty": {"restarts": 1, "limit": 100},
+    "full": FEW,
+    "loading": FEW,
+    "busy": FEW,
+    "readonly": FEW,
+    "password": FEW,
+    "mixed": {"hits": 400, "limit": 500},
+    "signals_redis": {"hits": 1_000, "limit": 200},
+    "fork_redis": {"times": 5, "hits": 10},
+    "waiters": {"count": 300, "rate": 300},
+    "million": {"keys": 20_000, "sample": 500},
+    "fuzzed": {"keys": 5_000},
 }
-DRILLS = {**memory.DRILLS, **redis.DRILLS}
+DRILLS = {
+    **memory.DRILLS,
+    **redis.DRILLS,
+    **links.DRILLS,
+    **states.DRILLS,
+    **load.DRILLS,
+    **identities.DRILLS,
+}
 
 
 def test_every_drill_has_a_short_form():
