@@ -27,7 +27,7 @@ from tests.torture.redis import STRICT, _rules, _server
 LIMIT = 10**9
 
 
-def mixed(hits: int = 5_000, limit: int = 20_000) -> str:
+def mixed(hits: int = 10_000, limit: int = 20_000) -> str:
     """Threads, tasks and processes on one key are admitted exactly the limit together, by each algorithm."""
     server = _server()
     rules = _rules(limit)

@@ -166,6 +166,8 @@ def unavailable(error: BaseException) -> StoreUnavailable:
         again.__cause__ = error.__cause__ or error
         return again
     text = str(error)
+    if "unauthenticated" in text:  # how Redis refuses a command that is long, before it looks at what it is
+        text += "; it asks for a password"
     at_fault = "WRONGTYPE" in text or "RATEKEEPER" in text  # one key, or one request; the others are fine
     made = StoreUnavailable(f"Redis did not decide: {type(error).__name__}: {text}", away=not at_fault)
     made.__cause__ = error
