@@ -25,12 +25,13 @@ from ratekeeper.stores.redis.base import (
 from ratekeeper.stores.redis.wire import Request
 
 _PATIENCE_NS = 1_000_000_000  # for what is not a decision, or has no deadline
+_LOOK_AFTER = 0.05  # seconds until a sleeper sees for itself whether it was forgotten
 
 
 class _Place:
     """One thread's request on its way."""
 
-    __slots__ = ("_called", "ends_ns", "error", "outcome", "request", "sent_ns", "served")
+    __slots__ = ("_called", "ends_ns", "error", "leader", "outcome", "request", "sent_ns", "served")
 
     def __init__(self, request: Request, ends_ns: int) -> None:
         self.request = request
@@ -38,6 +39,7 @@ class _Place:
         self.outcome: Outcome | None = None
         self.error: StoreUnavailable | None = None
         self.served = False
+        self.leader: _Place | None = None  # who sends it
         self.sent_ns: int | None = None
         self._called = threading.Lock()  # held until this place is served or is to lead
         self._called.acquire()
@@ -89,15 +91,20 @@ class RedisStore(Base):
                     away = place.sent_ns is not None and now - place.sent_ns >= FAIR_NS
                     raise StoreUnavailable("Redis did not answer in time", away=away)
                 if place in self._leaders:
-                    self._serve(ends_ns)
+                    self._serve(place)
                     self._hand_over(place)  # served or not: another leader may have this request under way
                 else:
-                    place.sleep((ends_ns - now) / 1e9)
+                    place.sleep(min((ends_ns - now) / 1e9, _LOOK_AFTER))
+                    if not place.served:
+                        self._look_after(place)
         finally:
             try:
                 self._leave(place)
             finally:
-                self._leave(place)  # once more, in case that a signal interrupted the first time
+                try:
+                    self._leave(place)  # once more, in case that a signal interrupted the first time
+                finally:
+                    self._leaders.discard(place)  # one call of C code, which no signal interrupts
         if place.outcome is None:
             raise unavailable(place.error or StoreUnavailable("the call to Redis was interrupted", away=False))
         return place.outcome
@@ -135,13 +142,24 @@ class RedisStore(Base):
         if following is not None:
             following.call()
 
-    def _serve(self, ends_ns: int) -> None:
+    def _look_after(self, place: _Place) -> None:
+        """Lead, or give up, if a leader that signals interrupted time and again could not hand over or hand out."""
+        with self._lock:
+            if place in self._waiting:
+                if len(self._leaders) < MOST_IN_FLIGHT:
+                    self._leaders.add(place)
+            elif place.leader not in self._leaders and not place.served:
+                raise StoreUnavailable("the call to Redis was interrupted", away=False)
+
+    def _serve(self, leader: _Place) -> None:
         """Send what waits and hand out the answers."""
+        ends_ns = leader.ends_ns
         batch: list[_Place] = []
         error = StoreUnavailable("the call to Redis was interrupted", away=False)
         try:
             with self._lock:
                 while self._waiting and len(batch) < MOST_IN_A_CALL:
+                    self._waiting[0].leader = leader
                     batch.append(self._waiting[0])
                     self._waiting.popleft()
             if batch:
