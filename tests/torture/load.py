@@ -116,22 +116,24 @@ def _alarms(every: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def signals_redis(hits: int = 50_000, limit: int = 5_000) -> str:
-    """A signal handler raises into calls: no answer reaches another caller, no connection is left, none is too many."""
+def signals_redis(hits: int = 20_000, limit: int = 1_000) -> str:
+    """A storm of signals into calls: no answer reaches another caller, nobody waits for ever, no connection is left."""
     server = _server()
     tickets = itertools.count(1)
     over = threading.Event()
     wrong: list[str] = []
-    counts = {"answered": 0, "interrupted": 0, "failed": 0}
-    admitted = 0
+    errors: list[str] = []
+    counts = {"answered": 0, "interrupted": 0}
+    admitted: list[bool] = []
     try:
         with (
-            Limiter(FixedWindow(LIMIT, "365d"), server.url, **STRICT) as limiter,
-            Limiter(FixedWindow(limit, "365d"), limiter.store, **STRICT) as narrow,
+            Limiter(FixedWindow(LIMIT, "365d"), server.url, on_error="raise", deadline=10) as limiter,
+            Limiter(FixedWindow(limit, "365d"), limiter.store, on_error="raise", deadline=10) as narrow,
         ):
 
             def ask() -> None:
-                """Hit a key that nobody else hits, with a cost that nobody else has."""
+                """Hit the key of all, and one that nobody else hits, with a cost that nobody else has."""
+                admitted.append(narrow.hit("one").allowed)
                 ticket = next(tickets)
                 remaining = limiter.hit(ticket, ticket).remaining
                 counts["answered"] += 1
@@ -142,34 +144,37 @@ def signals_redis(hits: int = 50_000, limit: int = 5_000) -> str:
                 while not over.is_set():
                     try:
                         ask()
-                    except StoreUnavailable:  # what was asked in one call with an interrupted caller
-                        counts["failed"] += 1
+                    except StoreUnavailable as error:
+                        errors.append(str(error))
 
-            others = threading.Thread(target=_at_once, args=(ask_on, 3))
+            others = threading.Thread(target=_at_once, args=(ask_on, 6))
             others.start()
             try:
-                with _alarms(0.0023):
+                with _alarms(0.001):
                     for _ in range(hits):
                         try:
                             ask()
-                            admitted += narrow.hit("one").allowed
                         except _Alarm:
                             counts["interrupted"] += 1
-                        except StoreUnavailable:
-                            counts["failed"] += 1
+                        except StoreUnavailable as error:
+                            errors.append(str(error))
             finally:
                 over.set()
                 others.join()
-            used = limit - narrow.peek("one").remaining
+            with Limiter(FixedWindow(limit, "365d"), server.url, **STRICT) as fresh:
+                used = limit - fresh.peek("one").remaining
             clients = _clients(server)
     finally:
         server.stop()
     assert not wrong, f"{len(wrong)} callers got another's answer: {wrong[0]}"
     assert counts["interrupted"], "no call was interrupted"
-    assert admitted <= used <= limit, f"{admitted:,} admitted, {used:,} counted, {limit:,} are the limit"
+    others_fault = "the call to Redis was interrupted"  # the only trouble that an interrupted caller makes for others
+    assert set(errors) <= {others_fault}, f"callers were told: {set(errors)}"
+    unknown = counts["interrupted"] + len(errors)
+    assert sum(admitted) <= used <= sum(admitted) + unknown, f"{sum(admitted):,} admitted, {used:,} counted"
     assert clients <= 4, f"{clients} connections are open"
     return (
-        f"{counts['answered']:,} answered, {counts['interrupted']:,} interrupted, {counts['failed']:,} beside those: "
+        f"{counts['answered']:,} answered, {counts['interrupted']:,} interrupted, {len(errors):,} beside those: "
         f"every answer its caller's own, {clients} connections open"
     )
 
@@ -246,7 +251,7 @@ def _connections(server: RedisServer) -> int:
         return int(client.info("stats")["total_connections_received"])
 
 
-def waiters(count: int = 10_000, rate: int = 1_000) -> str:
+def waiters(count: int = 10_000, rate: int = 250) -> str:
     """Thousands wait for one shaping bucket: they depart in order, at the rate and never before, and none is lost."""
     server = _server()
 
