@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from ratekeeper import AsyncLimiter, Decision, FixedWindow, Limiter
+from ratekeeper import AsyncLimiter, Decision, FixedWindow, Limiter, StoreUnavailable
 from tests.servers import RedisServer
 from tests.torture.redis import STRICT, _rules, _server
 
@@ -75,6 +75,8 @@ def fuzzed(keys: int = 200_000, seed: int = 1) -> str:
             stored = client.dbsize() - stored
             assert stored == pairs, f"{stored} keys are stored for {pairs} pairs of prefix and name"
         _hit_at_hostile_costs(server)
+    except StoreUnavailable as error:
+        raise AssertionError(f"the script refused a key or a cost: {error}") from error
     finally:
         server.stop()
     return f"{len(hostile):,} hostile keys and {pairs} pairs of prefix and name, each with usage of its own"

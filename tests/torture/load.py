@@ -19,7 +19,7 @@ from typing import Any
 import redis
 
 import ratekeeper
-from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter, StoreUnavailable
+from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter
 from ratekeeper.algorithms import Rule
 from tests.servers import RedisServer
 from tests.torture.redis import STRICT, _rules, _server
@@ -144,7 +144,7 @@ def signals_redis(hits: int = 20_000, limit: int = 1_000) -> str:
                 while not over.is_set():
                     try:
                         ask()
-                    except StoreUnavailable as error:
+                    except Exception as error:  # noqa: BLE001 - whatever reaches a caller is what is looked for
                         errors.append(str(error))
 
             others = threading.Thread(target=_at_once, args=(ask_on, 6))
@@ -156,7 +156,7 @@ def signals_redis(hits: int = 20_000, limit: int = 1_000) -> str:
                             ask()
                         except _Alarm:
                             counts["interrupted"] += 1
-                        except StoreUnavailable as error:
+                        except Exception as error:  # noqa: BLE001 - as above
                             errors.append(str(error))
             finally:
                 over.set()
@@ -274,13 +274,15 @@ def waiters(count: int = 10_000, rate: int = 250) -> str:
         server.stop()
     order = [number for number, _ in departures]
     assert order == list(range(count)), f"{sum(a != b for a, b in enumerate(order))} departed out of order"
-    late = [at - begun - number / rate for number, at in departures]
-    early = sum(by < -0.000_002 for by in late)  # of the clocks' microseconds
-    assert not early, f"{early} departed before their time, one by {-min(late) * 1000:.3f} ms"
-    took = departures[-1][1] - begun
-    assert took < 10 * count / rate, f"{took:.1f} s for {count / rate:.1f} s of departures"
-    middle = sorted(late)[count // 2] * 1000
-    return f"{count:,} departed in order at {count / took:,.0f}/s of {rate:,}/s, half of them {middle:.1f} ms late"
+    early = max(begun + number / rate - at for number, at in departures)
+    assert early < 0.000_002, f"one departed {early * 1000:.3f} ms before its time"  # but for the clocks' microseconds
+    first, last = departures[0][1], departures[-1][1]
+    assert last - first < 10 * count / rate, f"{last - first:.1f} s for {count / rate:.1f} s of departures"
+    late = sorted(at - first - number / rate for number, at in departures)
+    return (
+        f"{count:,} departed in order in {last - first:.2f} s, at {rate}/s; "
+        f"half of them up to {late[count // 2] * 1000:.1f} ms late, one {late[-1] * 1000:.1f}"
+    )
 
 
 DRILLS = {"mixed": mixed, "signals_redis": signals_redis, "fork_redis": fork_redis, "waiters": waiters}
