@@ -48,8 +48,6 @@ class Proxy:
     def stop(self) -> None:
         """End for good."""
         self.mode = "refuse"
-        self._server.close()
-        self._do(self._cut())
         self._do(self._finish())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -63,6 +61,8 @@ class Proxy:
             writer.transport.abort()
 
     async def _finish(self) -> None:
+        self._server.close()
+        await self._cut()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
             await asyncio.wait(others, timeout=5)

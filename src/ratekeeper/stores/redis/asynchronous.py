@@ -11,13 +11,13 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis.base import (
-    FAIR_NS,
     MOST_IN_A_CALL,
     MOST_IN_FLIGHT,
     Base,
     Command,
     in_full,
     lost_script,
+    tells,
     unavailable,
 )
 from ratekeeper.stores.redis.wire import Request
@@ -76,13 +76,18 @@ class AsyncRedisStore(Base):
 class _Asked:
     """One caller's request on its way."""
 
-    __slots__ = ("ends", "future", "request", "sent_at")
+    __slots__ = ("asked_at", "ends", "future", "request", "sent_at")
 
-    def __init__(self, request: Request, future: asyncio.Future[Outcome], ends: float) -> None:
+    def __init__(self, request: Request, future: asyncio.Future[Outcome], asked_at: float, ends: float) -> None:
         self.request = request
         self.future = future
+        self.asked_at = asked_at
         self.ends = ends
         self.sent_at: float | None = None
+
+    def tells(self, took_ns: int) -> bool:
+        """Tell whether it tells that Redis is away if this one gets no answer."""
+        return self.sent_at is not None and tells(self.asked_at * 1e9, self.sent_at * 1e9, self.ends * 1e9, took_ns)
 
 
 class Lane:
@@ -100,7 +105,8 @@ class Lane:
     def enter(self, request: Request, seconds: float) -> asyncio.Future[Outcome]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
-        asked = _Asked(request, future, loop.time() + seconds)
+        now = loop.time()
+        asked = _Asked(request, future, now, now + seconds)
         self._waiting.append(asked)
         if not self._due and len(self._calls) < MOST_IN_FLIGHT:
             self._due = True
@@ -122,7 +128,7 @@ class Lane:
         while pending and (pending[0].future.done() or pending[0].ends <= now):
             asked = pending.popleft()
             if not asked.future.done():
-                away = asked.sent_at is not None and now - asked.sent_at >= FAIR_NS / 1e9
+                away = asked.tells(self._store._took_ns)  # noqa: SLF001
                 asked.future.set_exception(StoreUnavailable(f"Redis did not decide within {seconds} s", away=away))
         if pending:
             loop.call_at(pending[0].ends, self._run_out, seconds)
@@ -179,6 +185,9 @@ class Lane:
             for asked, outcome in zip(batch, outcomes, strict=True):
                 if not asked.future.done():
                     asked.future.set_result(outcome)
+        except asyncio.TimeoutError as caught:
+            error = unavailable(caught)
+            error.away = batch[-1].tells(self._store._took_ns)  # noqa: SLF001 - the last had least to wait
         except Exception as caught:  # noqa: BLE001 - a task of our own: every caller in the batch has to hear of it
             error = unavailable(caught)
         finally:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ratekeeper.clock import Clock
+from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
@@ -39,6 +39,7 @@ class Base:
         self._wires: dict[int, wire.Wire] = {}
         self._bound: dict[int, Binding] = {}  # keeps what the ids of the wires stand for
         self._clock: Clock | None = None
+        self._took_ns = 0  # how long the latest answer took
         self.breaker = Breaker(repr(self))
         _stores.add(self)
 
@@ -84,6 +85,7 @@ class Base:
 
     def _outcomes(self, reply: Any, requests: Sequence[Request], sent_ns: int) -> list[Outcome]:
         """Return what a call's reply says, or raise the error that it is."""
+        self._took_ns = stopwatch() - sent_ns
         if isinstance(reply, Exception):
             raise unavailable(reply)
         outcomes = wire.decode(reply, requests)
@@ -147,6 +149,14 @@ class Base:
     def _time_of(self, reply: Sequence[bytes]) -> int:
         now = self._now()
         return int(reply[0]) * 1_000_000 + int(reply[1]) if now is None else now
+
+
+def tells(asked_ns: float, sent_ns: float, ends_ns: float, took_ns: float) -> bool:
+    """Tell whether a call that failed tells that Redis is away, and not only that it had waited in our queue.
+
+    It had twice the time that the latest answer took, or nearly all of its own.
+    """
+    return ends_ns - sent_ns >= max(FAIR_NS, min(2 * took_ns, 0.9 * (ends_ns - asked_ns)))
 
 
 def lost_script(reply: Any) -> bool:

@@ -13,13 +13,13 @@ from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis import connect
 from ratekeeper.stores.redis.base import (
-    FAIR_NS,
     MOST_IN_A_CALL,
     MOST_IN_FLIGHT,
     Base,
     Command,
     in_full,
     lost_script,
+    tells,
     unavailable,
 )
 from ratekeeper.stores.redis.wire import Request
@@ -31,10 +31,11 @@ _LOOK_AFTER = 0.05  # seconds until a sleeper sees for itself whether it was for
 class _Place:
     """One thread's request on its way."""
 
-    __slots__ = ("_called", "ends_ns", "error", "leader", "outcome", "request", "sent_ns", "served")
+    __slots__ = ("_called", "asked_ns", "ends_ns", "error", "leader", "outcome", "request", "sent_ns", "served")
 
     def __init__(self, request: Request, ends_ns: int) -> None:
         self.request = request
+        self.asked_ns = stopwatch()
         self.ends_ns = ends_ns
         self.outcome: Outcome | None = None
         self.error: StoreUnavailable | None = None
@@ -88,7 +89,7 @@ class RedisStore(Base):
             while not place.served:
                 now = stopwatch()
                 if now >= ends_ns:
-                    away = place.sent_ns is not None and now - place.sent_ns >= FAIR_NS
+                    away = place.sent_ns is not None and tells(place.asked_ns, place.sent_ns, ends_ns, self._took_ns)
                     raise StoreUnavailable("Redis did not answer in time", away=away)
                 if place in self._leaders:
                     self._serve(place)
@@ -166,7 +167,8 @@ class RedisStore(Base):
                 self._call_for(batch, ends_ns)
         except self._troubles as caught:
             error = unavailable(caught)
-            if batch and ends_ns - (batch[0].sent_ns or ends_ns) < FAIR_NS:
+            took_ns = self._took_ns if "Timeout" in type(caught).__name__ else 0  # another error takes no time to tell
+            if batch and not tells(leader.asked_ns, batch[0].sent_ns or ends_ns, ends_ns, took_ns):
                 error.away = False
         finally:
             try:
