@@ -23,7 +23,6 @@ class Proxy:
         self.mode: Mode = mode
         self.delay = delay  # seconds, in each direction
         self.connections = 0
-        self.requests = 0
         self.lost = 0
         self._target = port
         self._open: set[asyncio.StreamWriter] = set()
@@ -94,7 +93,6 @@ class Proxy:
     async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, asks: bool) -> None:
         try:
             while chunk := await source.read(_MOST):
-                self.requests += asks
                 await self._thaw()
                 if self.mode == "lose" and not asks:
                     self.lost += 1

@@ -31,13 +31,12 @@ class Crowd:
 
     name: str
 
-    def __init__(self, url: str, callers: int, **options: Any) -> None:
+    def __init__(self, url: str, callers: int) -> None:
         self.callers = callers
         self.told: list[Told] = []
         self.errors: list[Exception] = []
         self.breaker: Any = None
         self._url = url
-        self._options = options
         self._pause = max(0.01, callers / 500)
         self._over = threading.Event()
 
@@ -80,7 +79,7 @@ class Threads(Crowd):
     name = "threads"
 
     def __enter__(self) -> Threads:
-        self._limiter = Limiter(RULE, self._url, **self._options)
+        self._limiter = Limiter(RULE, self._url, deadline=DEADLINE)
         self.breaker = self._limiter.store.breaker
         self._threads = [threading.Thread(target=self._ask, args=(n,), daemon=True) for n in range(self.callers)]
         for thread in self._threads:
@@ -114,7 +113,7 @@ class Tasks(Crowd):
         return self
 
     async def _run(self, begun: threading.Event) -> None:
-        async with AsyncLimiter(RULE, self._url, **self._options) as limiter:
+        async with AsyncLimiter(RULE, self._url, deadline=DEADLINE) as limiter:
             self.breaker = limiter.store.breaker
             begun.set()
             await asyncio.gather(*(self._ask(limiter, number) for number in range(self.callers)))
@@ -151,9 +150,9 @@ def logged() -> Iterator[list[str]]:
 
 
 @contextmanager
-def both(url: str, threads: int, tasks: int, **options: Any) -> Iterator[list[Crowd]]:
+def both(url: str, threads: int, tasks: int) -> Iterator[list[Crowd]]:
     """Let threads and tasks ask at once; Redis decides before anything happens."""
-    crowds = [Threads(url, threads, **options), Tasks(url, tasks, **options)]
+    crowds = [Threads(url, threads), Tasks(url, tasks)]
     with crowds[0], crowds[1]:
         for crowd in crowds:
             crowd.until_asked()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import multiprocessing
 import os
@@ -107,13 +108,14 @@ def _alarms(every: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, every, every)
-    try:
-        with warnings.catch_warnings():  # a socket that is interrupted while it is made is closed as garbage
-            warnings.simplefilter("ignore", ResourceWarning)
+    with warnings.catch_warnings():  # a socket that is interrupted while it is made is closed as garbage
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
             yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            gc.collect()
 
 
 def signals_redis(hits: int = 20_000, limit: int = 1_000) -> str:
