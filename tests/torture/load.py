@@ -110,11 +110,13 @@ def _alarms(every: float) -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, every, every)
     with warnings.catch_warnings():  # a socket that is interrupted while it is made is closed as garbage
         warnings.simplefilter("ignore", ResourceWarning)
+        gc.disable()  # nobody can catch what is raised while garbage is collected
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+            gc.enable()
             gc.collect()
 
 

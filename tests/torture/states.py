@@ -21,8 +21,8 @@ def restart_empty(restarts: int = 5, limit: int = 1_000) -> str:
     admitted = stood_in = 0
     with (
         logged(),
-        Limiter(FixedWindow(limit, "365d"), server.url, on_error="closed") as closed,
-        Limiter(FixedWindow(limit, "365d"), RedisStore(server.url, remember_denials=False)) as local,
+        Limiter(FixedWindow(limit, "365d"), server.url, on_error="closed", deadline=5) as closed,
+        Limiter(FixedWindow(limit, "365d"), RedisStore(server.url, remember_denials=False), deadline=5) as local,
     ):
         try:
             for restart in range(restarts + 1):
