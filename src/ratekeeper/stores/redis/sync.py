@@ -86,18 +86,7 @@ class RedisStore(Base):
                 self._waiting.append(place)
                 if len(self._leaders) < MOST_IN_FLIGHT:
                     self._leaders.add(place)
-            while not place.served:
-                now = stopwatch()
-                if now >= ends_ns:
-                    away = place.sent_ns is not None and tells(place.asked_ns, place.sent_ns, ends_ns, self._took_ns)
-                    raise StoreUnavailable("Redis did not answer in time", away=away)
-                if place in self._leaders:
-                    self._serve(place)
-                    self._hand_over(place)  # served or not: another leader may have this request under way
-                else:
-                    place.sleep(min((ends_ns - now) / 1e9, _LOOK_AFTER))
-                    if not place.served:
-                        self._look_after(place)
+            self._see_served(place)
         finally:
             try:
                 self._leave(place)
@@ -109,6 +98,23 @@ class RedisStore(Base):
         if place.outcome is None:
             raise unavailable(place.error or StoreUnavailable("the call to Redis was interrupted", away=False))
         return place.outcome
+
+    # From Python 3.12 on, a signal that is handled at a jump back of a loop leaves the `with` or `try` around the loop
+    # without its exit, and a lock locked. So no loop stands within one here: it is called.
+
+    def _see_served(self, place: _Place) -> None:
+        while not place.served:
+            now = stopwatch()
+            if now >= place.ends_ns:
+                away = place.sent_ns is not None and tells(place.asked_ns, place.sent_ns, place.ends_ns, self._took_ns)
+                raise StoreUnavailable("Redis did not answer in time", away=away)
+            if place in self._leaders:
+                self._serve(place)
+                self._hand_over(place)  # served or not: another leader may have this request under way
+            else:
+                place.sleep(min((place.ends_ns - now) / 1e9, _LOOK_AFTER))
+                if not place.served:
+                    self._look_after(place)
 
     def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         """Show how each demand's key is stored."""
@@ -135,13 +141,16 @@ class RedisStore(Base):
         if place not in self._leaders:
             return
         with self._lock:
-            others = [waiting for waiting in self._waiting if waiting not in self._leaders]
-            following = max(others, key=lambda waiting: waiting.ends_ns, default=None)
+            following = self._with_most_time()
             if following is not None:
                 self._leaders.add(following)
             self._leaders.discard(place)
         if following is not None:
             following.call()
+
+    def _with_most_time(self) -> _Place | None:
+        others = [waiting for waiting in self._waiting if waiting not in self._leaders]
+        return max(others, key=lambda waiting: waiting.ends_ns, default=None)
 
     def _look_after(self, place: _Place) -> None:
         """Lead, or give up, if a leader that signals interrupted time and again could not hand over or hand out."""
@@ -159,10 +168,7 @@ class RedisStore(Base):
         error = StoreUnavailable("the call to Redis was interrupted", away=False)
         try:
             with self._lock:
-                while self._waiting and len(batch) < MOST_IN_A_CALL:
-                    self._waiting[0].leader = leader
-                    batch.append(self._waiting[0])
-                    self._waiting.popleft()
+                self._take_those_who_wait(batch, leader)
             if batch:
                 self._call_for(batch, ends_ns)
         except self._troubles as caught:
@@ -175,6 +181,12 @@ class RedisStore(Base):
                 _hand_out(batch, error)
             finally:
                 _hand_out(batch, error)  # once more, in case that a signal interrupted the first time
+
+    def _take_those_who_wait(self, batch: list[_Place], leader: _Place) -> None:
+        while self._waiting and len(batch) < MOST_IN_A_CALL:
+            self._waiting[0].leader = leader
+            batch.append(self._waiting[0])
+            self._waiting.popleft()
 
     def _call_for(self, batch: Sequence[_Place], ends_ns: int) -> None:
         requests = [place.request for place in batch]
