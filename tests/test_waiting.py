@@ -915,6 +915,26 @@ def test_a_thread_that_is_slow_to_wake_up_still_departs_first(clock, monkeypatch
     until(lambda: len(waits.ended) == 2, "both ends")
 
 
+def test_who_comes_when_the_queue_has_drained_does_not_overtake_a_task_that_is_slow_to_wake_up(clock):
+    async def scenario():
+        limiter = AsyncLimiter(SHAPING, clock=clock)
+        departed = []
+
+        async def depart(name):
+            await limiter.wait("k")
+            departed.append(name)
+
+        await limiter.hit("k")
+        first = asyncio.create_task(depart("first"))
+        await until_async(lambda: in_line(limiter, "departure") == 1, "one to depart")
+        clock.advance(2)  # the first is due, and has not run yet
+        await depart("second")
+        await first
+        return departed
+
+    assert asyncio.run(scenario()) == ["first", "second"]
+
+
 def test_a_shaped_request_is_not_released_a_microsecond_early(clock):
     limiter = Limiter(LeakyBucket(capacity=5, leak_rate=3, mode="shaping"), clock=clock)
     limiter.hit("k")

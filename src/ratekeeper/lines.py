@@ -110,10 +110,14 @@ class Place:
     def must_yield(self) -> bool:
         """Tell whether somebody who came earlier waits for one of these keys; if so, wait for that key as well."""
         with self._lines.lock:
-            for demand in self.demands:
-                if self._lines.claimed_before(self._ticket, identity(demand)):
-                    self.claim(demand)
-                    return True
+            return self._must_yield()
+
+    def _must_yield(self) -> bool:
+        # No loop within a `with`: from Python 3.12 on a signal at its jump back would leave the lock locked.
+        for demand in self.demands:
+            if self._lines.claimed_before(self._ticket, identity(demand)):
+                self.claim(demand)
+                return True
         return False
 
     def leave(self) -> None:
@@ -191,12 +195,15 @@ class Lines:
             return
         keys = {identity(demand) for demand in demands}
         with self.lock:
-            for line in list(self.by_name.values()):  # a place that is garbage may leave meanwhile
-                place = line.first()
-                if place is not None and not keys.isdisjoint(map(identity, place.demands)):
-                    line.forecast = None
-                    place.waiter.nudged = True
-                    place.waiter.wake()
+            self._nudge(keys)
+
+    def _nudge(self, keys: set[Hashable]) -> None:
+        for line in list(self.by_name.values()):  # a place that is garbage may leave meanwhile
+            place = line.first()
+            if place is not None and not keys.isdisjoint(map(identity, place.demands)):
+                line.forecast = None
+                place.waiter.nudged = True
+                place.waiter.wake()
 
 
 class Forecast:

@@ -10,9 +10,17 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.torture import clusters, memory, redis
+from tests.torture import clusters, identities, links, load, memory, redis, states
 
-DRILLS: dict[str, Callable[[], str]] = {**memory.DRILLS, **redis.DRILLS, **clusters.DRILLS}
+DRILLS: dict[str, Callable[[], str]] = {
+    **memory.DRILLS,
+    **redis.DRILLS,
+    **links.DRILLS,
+    **states.DRILLS,
+    **load.DRILLS,
+    **identities.DRILLS,
+    **clusters.DRILLS,
+}
 
 
 def main() -> int:
@@ -28,14 +36,14 @@ def main() -> int:
         parser.error(f"unknown drill {unknown[0]!r}; there are {', '.join(DRILLS)}")
     broken = 0
     for name in names:
-        print(f"{name:<12} ...", end="\r", flush=True, file=sys.stderr)
+        print(f"{name:<13} ...", end="\r", flush=True, file=sys.stderr)
         started = time.perf_counter()
         try:
             figure, verdict = DRILLS[name](), "kept"
         except AssertionError as error:
             figure, verdict = str(error), "BROKEN"
             broken += 1
-        print(f"{name:<12} {verdict:<6} {time.perf_counter() - started:6.1f} s  {figure}", flush=True)
+        print(f"{name:<13} {verdict:<6} {time.perf_counter() - started:6.1f} s  {figure}", flush=True)
     print(f"{len(names) - broken} passed, {broken} failed")
     return 1 if broken else 0
 

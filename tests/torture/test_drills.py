@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.torture import clusters, memory, redis
+from tests.torture.__main__ import DRILLS
 from tests.waiters import untraced
 
+FEW = {"threads": 20, "tasks": 100, "seconds": 0.1}
 SHORT = {
     "signals": {"hits": 5_000},
     "fork": {"times": 10},
@@ -19,8 +20,23 @@ SHORT = {
     "sentinel_failover": {"threads": 2},
     "cluster_failover": {"threads": 2},
     "migrating": {"slots": 4, "threads": 2, "tasks": 4},
+    "lost_replies": {"lone": 10, "batched": 50},
+    "slow_link": {"threads": 20, "tasks": 100, "seconds": 0.3},
+    "black_hole": {"threads": 20, "tasks": 100, "seconds": 0.5},
+    "flapping": {"threads": 20, "tasks": 100, "flaps": 1, "period": 0.2},
+    "restart_empty": {"restarts": 1, "limit": 100},
+    "full": FEW,
+    "loading": FEW,
+    "busy": FEW,
+    "readonly": FEW,
+    "password": FEW,
+    "mixed": {"hits": 400, "limit": 500},
+    "signals_redis": {"hits": 1_000, "limit": 50},
+    "fork_redis": {"times": 5, "hits": 10},
+    "waiters": {"count": 300, "rate": 300},
+    "million": {"keys": 20_000, "sample": 500},
+    "fuzzed": {"keys": 5_000},
 }
-DRILLS = {**memory.DRILLS, **redis.DRILLS, **clusters.DRILLS}
 
 
 def test_every_drill_has_a_short_form():

@@ -27,7 +27,8 @@ from ratekeeper import (
     TokenBucket,
 )
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
-from ratekeeper.stores.redis import script
+from ratekeeper.stores.redis import script, sync
+from ratekeeper.stores.redis.base import tells
 from ratekeeper.stores.redis.connect import safe
 from ratekeeper.testing import ManualClock
 from ratekeeper.waiting import _voiding
@@ -421,6 +422,56 @@ def test_waits_with_a_timeout_open_no_more_connections_than_there_are_calls(serv
             return connections
 
     assert asyncio.run(scenario()) <= 1 + 4
+
+
+@pytest.mark.parametrize(
+    ("sent", "ends", "took", "is_away"),
+    [
+        (0, 100, 1, True),
+        (80, 100, 1, True),
+        (81, 100, 1, False),  # hardly any time was left
+        (20, 100, 40, True),
+        (21, 100, 40, False),  # Redis takes 40 ms just now: this one waited too long for another call of ours
+        (10, 100, 80, True),  # it had nearly all of its time
+        (11, 100, 80, False),
+    ],
+)
+def test_a_call_tells_that_redis_is_away_unless_it_waited_in_our_queue_for_too_long(sent, ends, took, is_away):
+    asked, sent, ends, took = (1_000_000 * milliseconds for milliseconds in (0, sent, ends, took))
+    assert tells(None, asked, sent, ends, took) is is_away
+
+
+def test_a_leader_that_is_interrupted_before_it_can_tell_the_others_leaves_nobody_waiting(server, client, monkeypatch):
+    hand_out = sync._hand_out
+
+    def interrupted(batch, error):
+        if len(batch) > 1:
+            raise KeyboardInterrupt
+        hand_out(batch, error)
+
+    monkeypatch.setattr(sync, "_hand_out", interrupted)
+
+    def ask():
+        try:
+            return limiter.hit("k").allowed
+        except (KeyboardInterrupt, StoreUnavailable) as error:
+            return repr(error)
+
+    with Limiter("fixed-window 100/year", server.url, **STRICT) as limiter:
+        limiter.hit("k")
+        server.signal(signal.SIGSTOP)
+        try:
+            calls = [Call(ask) for _ in range(2)]
+            until(lambda: len(limiter.store._desk(None)._leaders) == 2, "two calls are under way")
+            calls += [Call(ask) for _ in range(2)]
+            until(lambda: len(limiter.store._desk(None)._waiting) == 2, "two go together into the next one")
+        finally:
+            server.signal(signal.SIGCONT)
+        ends = [call.outcome() for call in calls]
+        assert ends[:2] == [True, True]
+        assert sorted(ends[2:]) == ["KeyboardInterrupt()", "StoreUnavailable('the call to Redis was interrupted')"]
+        assert not limiter.store.breaker.is_open
+        assert limiter.hit("k").remaining == 100 - 6
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no interval timers")

@@ -11,7 +11,7 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis import layers
-from ratekeeper.stores.redis.base import FAIR_NS, MOST_IN_A_CALL, MOST_IN_FLIGHT, POLICY, Base, Result, unavailable
+from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, Result, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
 from ratekeeper.stores.redis.wire import Request
 
@@ -147,7 +147,7 @@ class Hub:
             try:
                 (reply,) = await self._exchange(Send(None, (store._call(requests),)), ends)  # noqa: SLF001
             except Unanswered as error:
-                raise unavailable(error.__cause__ or error) from error
+                raise unavailable(error.__cause__ or error) from error.__cause__
             results = store._at_once(reply, requests, sent_ns)  # noqa: SLF001
             if results is not None:
                 return results
@@ -190,14 +190,15 @@ class Hub:
         ends = ends if send.share == 1 else loop.time() + (ends - loop.time()) * send.share
         connection = await self._take(send.address, ends)
         try:
-            replies = await asyncio.wait_for(self._send(connection, send.commands), ends - loop.time())
+            commands = self.store._with_policy(send)  # noqa: SLF001
+            replies = await asyncio.wait_for(self._send(connection, commands), ends - loop.time())
         except BaseException as error:
             await connection.disconnect(nowait=True)  # what is read next on it would be another's
             if isinstance(error, self.store._troubles):  # noqa: SLF001
                 raise Unanswered from error
             raise
         self._idle.setdefault(send.address, []).append(connection)
-        return replies
+        return self.store._judged(send, replies)  # noqa: SLF001
 
     async def _send(self, connection: Any, commands: Sequence[tuple[bytes, ...]]) -> list[Any]:
         packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
@@ -221,7 +222,7 @@ class Hub:
         await self._forget_others()
         connection = self.store._kind(**self.store.topology.arguments(address))  # noqa: SLF001
         try:
-            await asyncio.wait_for(self._connect(connection, address), ends - self.loop.time())
+            await asyncio.wait_for(connection.connect(), ends - self.loop.time())
         except self.store._troubles as error:  # noqa: SLF001
             await connection.disconnect(nowait=True)
             raise Unsent from error
@@ -229,13 +230,6 @@ class Hub:
             await connection.disconnect(nowait=True)
             raise
         return connection
-
-    async def _connect(self, connection: Any, address: Address | None) -> None:
-        await connection.connect()
-        judged = self.store._judged  # noqa: SLF001
-        if address not in judged and not (address and address.is_sentinel):
-            judged.add(address)
-            self.store._judge(address, (await self._send(connection, [POLICY]))[0])  # noqa: SLF001
 
     async def _forget_others(self) -> None:
         """Close connections to servers that are no part of the store any more."""
@@ -247,11 +241,12 @@ class Hub:
 class _Asked:
     """One caller's request on its way."""
 
-    __slots__ = ("ends", "future", "request", "sent_at")
+    __slots__ = ("asked_at", "ends", "future", "request", "sent_at")
 
-    def __init__(self, request: Request, future: asyncio.Future[Outcome], ends: float) -> None:
+    def __init__(self, request: Request, future: asyncio.Future[Outcome], asked_at: float, ends: float) -> None:
         self.request = request
         self.future = future
+        self.asked_at = asked_at
         self.ends = ends
         self.sent_at: float | None = None
 
@@ -275,7 +270,8 @@ class Lane:
         if self._breaker.is_open and not self._breaker.admits():
             future.set_exception(StoreUnavailable("Redis is away", away=False))
             return future
-        asked = _Asked(request, future, loop.time() + seconds)
+        now = loop.time()
+        asked = _Asked(request, future, now, now + seconds)
         self._waiting.append(asked)
         if not self._due and len(self._calls) < MOST_IN_FLIGHT:
             self._due = True
@@ -301,8 +297,7 @@ class Lane:
         now = loop.time()
         while pending and (pending[0].future.done() or pending[0].ends <= now):
             asked = pending.popleft()
-            away = asked.sent_at is not None and now - asked.sent_at >= FAIR_NS / 1e9
-            self._settle(asked, StoreUnavailable(f"Redis did not decide within {seconds:.3g} s", away=away))
+            self._settle(asked, StoreUnavailable(f"Redis did not decide within {seconds:.3g} s"))
         if pending:
             loop.call_at(pending[0].ends, self._run_out, seconds)
         else:
@@ -349,9 +344,15 @@ class Lane:
                 self._breaker.succeeded()
             asked.future.set_result(result)
         else:
-            if result.away:
+            if result.away and self._tells(asked, result.__cause__):
                 self._breaker.failed(result)
             asked.future.set_exception(unavailable(result))
+
+    def _tells(self, asked: _Asked, error: BaseException | None) -> bool:
+        if asked.sent_at is None:
+            return False
+        took_ns = self._hub.store.took_ns
+        return tells(error, asked.asked_at * 1e9, asked.sent_at * 1e9, asked.ends * 1e9, took_ns)
 
 
 def _result(ended: Outcome | BaseException) -> Result:

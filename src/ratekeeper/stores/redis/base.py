@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ratekeeper.algorithms import Rule
-from ratekeeper.clock import Clock
+from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.port import Binding, Demand, Inspection, Outcome
 from ratekeeper.stores.redis import connect, wire
 from ratekeeper.stores.redis.denials import Denials
-from ratekeeper.stores.redis.exchange import NOT_EXECUTED, Address, Command, Flow, Torn, Unit, by_hash, converse
+from ratekeeper.stores.redis.exchange import NOT_EXECUTED, Address, Command, Flow, Send, Torn, Unit, by_hash, converse
 from ratekeeper.stores.redis.wire import Request
 
 MOST_IN_FLIGHT = 2
@@ -29,7 +29,7 @@ Result = Outcome | StoreUnavailable
 _log = logging.getLogger("ratekeeper")
 
 
-POLICY: Command = (b"INFO", b"memory")
+_POLICY: Command = (b"INFO", b"memory")
 
 
 class Base:
@@ -45,9 +45,10 @@ class Base:
         self._wires: dict[int, wire.Wire] = {}
         self._bound: dict[int, Binding] = {}  # keeps what the ids of the wires stand for
         self._clock: Clock | None = None
+        self.took_ns = 0  # how long the latest answer took
         self.breaker = Breaker(repr(self))
         self.node_breakers: dict[Address, Breaker] = {}
-        self._judged: set[Address | None] = set()  # the servers whose policy has been looked at
+        self._known_policies: set[Address | None] = set()  # the servers whose policy has been looked at
         _stores.add(self)
 
     def __repr__(self) -> str:
@@ -130,16 +131,27 @@ class Base:
             groups = again
         return results
 
-    def _judge(self, address: Address | None, reply: Any) -> None:
-        """Warn of a server that forgets usage when its memory is full."""
-        policy = re.search(rb"maxmemory_policy:(\S+)", reply) if isinstance(reply, bytes) else None
-        if policy is not None and policy[1] != b"noeviction":
+    def _with_policy(self, send: Send) -> Sequence[Command]:
+        """Return what to send: to a server that is new to us, the question behind it whether it forgets usage."""
+        if send.address in self._known_policies or (send.address and send.address.is_sentinel):
+            return send.commands
+        return (*send.commands, _POLICY)
+
+    def _judged(self, send: Send, replies: list[Any]) -> list[Any]:
+        """Return the replies to what was to be sent; warn, once, if the server may forget usage."""
+        if len(replies) == len(send.commands):
+            return replies
+        *replies, said = replies
+        policy = re.search(rb"maxmemory_policy:(\S+)", said) if isinstance(said, bytes) else None
+        if policy is not None and policy[1] != b"noeviction" and send.address not in self._known_policies:
             _log.warning(
                 "%r%s may evict keys (maxmemory-policy %s), and evicted usage is forgotten; use noeviction",
                 self,
-                f" node {address.host}:{address.port}" if address else "",
+                f" node {send.address.host}:{send.address.port}" if send.address else "",
                 policy[1].decode(),
             )
+        self._known_policies.add(send.address)
+        return replies
 
     def _node_of(self, request: Request) -> Address | None:
         """Return which node of the cluster a request of one slot goes to."""
@@ -164,6 +176,7 @@ class Base:
 
     def _outcomes(self, reply: Any, requests: Sequence[Request], sent_ns: int) -> list[Outcome]:
         """Return what a call's reply says."""
+        self.took_ns = stopwatch() - sent_ns
         outcomes = wire.decode(reply, requests)
         if self.denials is not None:
             holds = not self.denials.is_empty
@@ -234,6 +247,16 @@ class Base:
         return int(reply[0]) * 1_000_000 + int(reply[1]) if now is None else now
 
 
+def tells(error: BaseException | None, asked_ns: float, sent_ns: float, ends_ns: float, took_ns: float) -> bool:
+    """Tell whether a call that failed tells that Redis is away, and not only that it had waited in our queue.
+
+    One that ran out of time had twice the time that the latest answer took, or nearly all of its own.
+    """
+    if error is not None and "Timeout" not in type(error).__name__:
+        took_ns = 0  # another error takes no time to tell
+    return ends_ns - sent_ns >= max(FAIR_NS, min(2 * took_ns, 0.9 * (ends_ns - asked_ns)))
+
+
 def _state(rule: Rule, value: Any) -> Any:
     return rule.load(value if isinstance(value, list) else wire.numbers_in(value))
 
@@ -244,8 +267,11 @@ def unavailable(error: BaseException) -> StoreUnavailable:
         again = type(error)(str(error), away=error.away)
         again.__cause__ = error.__cause__ or error
         return again
+    text = str(error)
+    if "unauthenticated" in text:  # how Redis refuses a command that is long, before it looks at what it is
+        text += "; it asks for a password"
     kind = Torn if type(error).__name__ == "TryAgainError" else StoreUnavailable
-    made = kind(f"Redis did not decide: {type(error).__name__}: {error}", away=not is_refused_for_one(error))
+    made = kind(f"Redis did not decide: {type(error).__name__}: {text}", away=not is_refused_for_one(error))
     made.__cause__ = error
     return made
 

@@ -12,11 +12,15 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis import connect, layers
-from ratekeeper.stores.redis.base import FAIR_NS, MOST_IN_A_CALL, MOST_IN_FLIGHT, POLICY, Base, Result, unavailable
+from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, Result, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
 from ratekeeper.stores.redis.wire import Request
 
 _PATIENCE_NS = 1_000_000_000  # for what is not a decision, or has no deadline
+_LOOK_AFTER = 0.05  # seconds until a sleeper sees for itself whether it was forgotten
+
+# From Python 3.12 on, a signal that is handled at a jump back of a loop leaves the `with` or `try` around the loop
+# without its exit, and a lock locked. So no loop stands within one where that matters: it is called.
 
 
 class RedisStore(Base):
@@ -103,7 +107,7 @@ class RedisStore(Base):
             try:
                 (reply,) = self._exchange(Send(None, (self._call(requests),)), ends_ns)
             except Unanswered as error:
-                raise unavailable(error.__cause__ or error) from error
+                raise unavailable(error.__cause__ or error) from error.__cause__
             results = self._at_once(reply, requests, sent_ns)
             if results is not None:
                 return results
@@ -154,7 +158,7 @@ class RedisStore(Base):
             ends_ns = now + int((ends_ns - now) * send.share)
         connection = self._take(send.address, ends_ns)
         try:
-            commands = send.commands
+            commands = self._with_policy(send)
             packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
             connection.send_packed_command(packed)
             replies = [self._reply(connection) for _ in commands]
@@ -164,7 +168,7 @@ class RedisStore(Base):
                 raise Unanswered from error
             raise
         self._idle.setdefault(send.address, []).append(connection)
-        return replies
+        return self._judged(send, replies)
 
     def _reply(self, connection: Any) -> Any:
         try:
@@ -192,10 +196,6 @@ class RedisStore(Base):
         connection.ends_ns = ends_ns
         try:
             connection.connect()
-            if address not in self._judged and not (address and address.is_sentinel):
-                self._judged.add(address)
-                connection.send_packed_command(connection.pack_command(*POLICY))
-                self._judge(address, self._reply(connection))
         except self._troubles as error:
             connection.disconnect()
             raise Unsent from error
@@ -214,13 +214,15 @@ class RedisStore(Base):
 class _Place:
     """One thread's request on its way."""
 
-    __slots__ = ("_called", "ends_ns", "request", "result", "sent_ns", "served")
+    __slots__ = ("_called", "asked_ns", "ends_ns", "leader", "request", "result", "sent_ns", "served")
 
     def __init__(self, request: Request, ends_ns: int) -> None:
         self.request = request
+        self.asked_ns = stopwatch()
         self.ends_ns = ends_ns
         self.result: Result | None = None
         self.served = False
+        self.leader: _Place | None = None  # who sends it
         self.sent_ns: int | None = None
         self._called: Any = None  # a lock that is held until this place is served or is to lead; a lone one has none
 
@@ -268,25 +270,37 @@ class Desk:
                 else:
                     place.expect_call()
                 self._waiting.append(place)
-            while not place.served:
-                now = stopwatch()
-                if now >= ends_ns:
-                    away = place.sent_ns is not None and now - place.sent_ns >= FAIR_NS
-                    raise StoreUnavailable("Redis did not answer in time", away=away)
-                if place in self._leaders:
-                    self._serve(ends_ns)
-                    self._hand_over(place)  # served or not: another leader may have this request under way
-                else:
-                    place.sleep((ends_ns - now) / 1e9)
+            self._see_served(place)
         finally:
             if not place.served or place in self._leaders:
                 try:
                     self._leave(place)
                 finally:
-                    self._leave(place)  # once more, in case that a signal interrupted the first time
+                    try:
+                        self._leave(place)  # once more, in case that a signal interrupted the first time
+                    finally:
+                        self._leaders.discard(place)  # one call of C code, which no signal interrupts
         if not isinstance(place.result, Outcome):
             raise unavailable(place.result or StoreUnavailable("the call to Redis was interrupted", away=False))
         return place.result
+
+    def _see_served(self, place: _Place) -> None:
+        while not place.served:
+            now = stopwatch()
+            if now >= place.ends_ns:
+                raise StoreUnavailable("Redis did not answer in time", away=self._tells(place, None))
+            if place in self._leaders:
+                self._serve(place)
+                self._hand_over(place)  # served or not: another leader may have this request under way
+            else:
+                place.sleep(min((place.ends_ns - now) / 1e9, _LOOK_AFTER))
+                if not place.served:
+                    self._look_after(place)
+
+    def _tells(self, place: _Place, error: BaseException | None) -> bool:
+        if place.sent_ns is None:
+            return False
+        return tells(error, place.asked_ns, place.sent_ns, place.ends_ns, self._store.took_ns)
 
     def _leave(self, place: _Place) -> None:
         """Take a place out of everything, whatever came of it."""
@@ -300,47 +314,65 @@ class Desk:
         if place not in self._leaders:
             return
         with self._lock:
-            others = [waiting for waiting in self._waiting if waiting not in self._leaders]
-            following = max(others, key=lambda waiting: waiting.ends_ns, default=None)
+            following = self._with_most_time()
             if following is not None:
                 self._leaders.add(following)
             self._leaders.discard(place)
         if following is not None:
             following.call()
 
-    def _serve(self, ends_ns: int) -> None:
+    def _with_most_time(self) -> _Place | None:
+        others = [waiting for waiting in self._waiting if waiting not in self._leaders]
+        return max(others, key=lambda waiting: waiting.ends_ns, default=None)
+
+    def _look_after(self, place: _Place) -> None:
+        """Lead, or give up, if a leader that signals interrupted time and again could not hand over or hand out."""
+        with self._lock:
+            if place in self._waiting:
+                if len(self._leaders) < MOST_IN_FLIGHT:
+                    self._leaders.add(place)
+            elif place.leader not in self._leaders and not place.served:
+                raise StoreUnavailable("the call to Redis was interrupted", away=False)
+
+    def _serve(self, leader: _Place) -> None:
         """Send what waits and hand out the answers."""
         batch: list[_Place] = []
         error = StoreUnavailable("the call to Redis was interrupted", away=False)
         try:
             with self._lock:
-                while self._waiting and len(batch) < MOST_IN_A_CALL:
-                    batch.append(self._waiting[0])
-                    self._waiting.popleft()
+                self._take_those_who_wait(batch, leader)
             if batch:
-                self._call_for(batch, ends_ns)
+                self._call_for(batch, leader)
         except self._store._troubles as caught:  # noqa: SLF001
             error = unavailable(caught)
+            if not self._tells(leader, error.__cause__):
+                error.away = False
         finally:
             try:
-                _hand_out(batch, error, ends_ns)
+                _hand_out(batch, error)
             finally:
-                _hand_out(batch, error, ends_ns)  # once more, in case that a signal interrupted the first time
+                _hand_out(batch, error)  # once more, in case that a signal interrupted the first time
 
-    def _call_for(self, batch: Sequence[_Place], ends_ns: int) -> None:
-        sent_ns = stopwatch()
+    def _take_those_who_wait(self, batch: list[_Place], leader: _Place) -> None:
+        while self._waiting and len(batch) < MOST_IN_A_CALL:
+            self._waiting[0].leader = leader
+            batch.append(self._waiting[0])
+            self._waiting.popleft()
+
+    def _call_for(self, batch: Sequence[_Place], leader: _Place) -> None:
+        leader.sent_ns = sent_ns = stopwatch()
         for place in batch:
             place.sent_ns = sent_ns
-        results = self._store._decided([place.request for place in batch], sent_ns, ends_ns)  # noqa: SLF001
+        results = self._store._decided([place.request for place in batch], sent_ns, leader.ends_ns)  # noqa: SLF001
         for place, result in zip(batch, results, strict=True):
+            if isinstance(result, StoreUnavailable) and not self._tells(leader, result.__cause__):
+                result.away = False
             place.result = result
 
 
-def _hand_out(batch: Sequence[_Place], error: StoreUnavailable, ends_ns: int) -> None:
+def _hand_out(batch: Sequence[_Place], error: StoreUnavailable) -> None:
     for place in batch:
         if place.result is None:
             place.result = error
-        if isinstance(place.result, StoreUnavailable) and ends_ns - (place.sent_ns or ends_ns) < FAIR_NS:
-            place.result.away = False
         place.served = True
         place.call()

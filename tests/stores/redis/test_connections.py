@@ -1,0 +1,246 @@
+"""Ways to reach Redis: TLS, a unix socket, a password, a user of few rights, a database, an existing client or pool."""
+
+import contextlib
+import re
+import ssl
+import tempfile
+from pathlib import Path
+
+import pytest
+import redis
+import redis.asyncio
+import trustme
+
+from ratekeeper import (
+    FixedWindow,
+    LeakyBucket,
+    Limiter,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    StoreUnavailable,
+    TokenBucket,
+)
+from ratekeeper.stores import AsyncRedisStore, RedisStore
+from tests import servers
+from tests.faces import FACES, loop
+
+STRICT = {"on_error": "raise", "deadline": 30}
+STORES = {"Limiter": RedisStore, "AsyncLimiter": AsyncRedisStore}
+CLIENTS = {"Limiter": redis, "AsyncLimiter": redis.asyncio}
+DOCUMENT = Path(__file__).parents[3] / "docs" / "redis.md"
+PERMISSIONS = re.search(r"^ACL SETUSER limiter on >password (.*)$", DOCUMENT.read_text("utf-8"), re.MULTILINE)[
+    1
+].split()
+
+
+@pytest.fixture(params=FACES)
+def face(request):
+    return request.param
+
+
+@contextlib.contextmanager
+def limiter_on(face, store, rules="fixed-window 3/year"):
+    if not isinstance(store, str):
+        store = STORES[face](store)
+    limiter = FACES[face](rules, store, **STRICT)
+    try:
+        yield limiter
+    finally:
+        limiter.close()
+        if face == "AsyncLimiter":
+            loop.run_until_complete(limiter.store.close())
+        else:
+            limiter.store.close()
+
+
+def decisions(face, store):
+    with limiter_on(face, store) as limiter:
+        return [limiter.hit("k").allowed for _ in range(4)]
+
+
+EXACTLY_THREE = [True, True, True, False]
+
+
+@contextlib.contextmanager
+def running(*options, program=None):
+    server = servers.RedisServer(program or servers.programs()[servers.newest()], *options)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def speaks_tls(tmp_path_factory):
+    """A server with a certificate, the port where it speaks TLS, and the file of the authority that vouches for it."""
+    directory = tmp_path_factory.mktemp("tls")
+    files = {name: str(directory / f"{name}.pem") for name in ("authority", "certificate", "key")}
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(files["authority"])
+    certificate.cert_chain_pems[0].write_to_path(files["certificate"])
+    certificate.private_key_pem.write_to_path(files["key"])
+    port = servers.free_port()
+    options = (
+        *("--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", files["authority"]),
+        *("--tls-cert-file", files["certificate"], "--tls-key-file", files["key"]),
+    )
+    for program in servers.programs().values():
+        try:
+            server = servers.RedisServer(program, *options)
+        except AssertionError:
+            continue  # not every server was built with TLS
+        yield server, port, files["authority"]
+        server.stop()
+        return
+    raise AssertionError("no redis-server here was built with TLS; those of Debian and Homebrew are")
+
+
+@pytest.fixture
+def tls(speaks_tls):
+    """The port where an empty server speaks TLS, and the file of the authority that vouches for it."""
+    server, port, authority = speaks_tls
+    with redis.Redis(port=server.port) as client:
+        client.flushall()
+    return port, authority
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "valkeys"])
+def test_tls(face, tls, scheme):
+    port, authority = tls
+    assert decisions(face, f"{scheme}://127.0.0.1:{port}?ssl_ca_certs={authority}") == EXACTLY_THREE
+
+
+def test_a_client_that_speaks_tls(face, tls):
+    port, authority = tls
+    client = CLIENTS[face].Redis(port=port, host="127.0.0.1", ssl=True, ssl_ca_certs=authority)
+    assert decisions(face, client) == EXACTLY_THREE
+
+
+def test_a_server_whose_certificate_is_not_trusted_is_not_asked(face, tls):
+    port, _ = tls
+    with limiter_on(face, f"rediss://127.0.0.1:{port}") as limiter, pytest.raises(StoreUnavailable) as raised:
+        limiter.hit("k")
+    assert isinstance(raised.value.__cause__.__context__, ssl.SSLCertVerificationError)
+
+
+def test_a_unix_socket(face):
+    with tempfile.TemporaryDirectory() as directory, running("--unixsocket", f"{directory}/redis") as server:
+        assert decisions(face, f"unix://{directory}/redis") == EXACTLY_THREE
+        with redis.Redis(port=server.port) as client:
+            assert client.dbsize() == 1
+
+
+def test_a_password(face):
+    with running("--requirepass", "se/cr:et") as server:
+        assert decisions(face, f"redis://:se%2Fcr%3Aet@127.0.0.1:{server.port}") == EXACTLY_THREE
+
+
+@pytest.mark.parametrize("credentials", [":wrong@", "nobody:secret@"])
+def test_a_wrong_password_is_an_error_that_does_not_show_it(face, credentials):
+    with (
+        running("--requirepass", "secret") as server,
+        limiter_on(face, f"redis://{credentials}127.0.0.1:{server.port}") as limiter,
+        pytest.raises(StoreUnavailable, match="AuthenticationError") as raised,
+    ):
+        limiter.hit("k")
+    assert not re.search("secret|:wrong", str(raised.value))
+
+
+def test_a_missing_password_is_asked_for(face):
+    with (
+        running("--requirepass", "secret") as server,
+        limiter_on(face, server.url) as limiter,
+        pytest.raises(StoreUnavailable, match="Authentication required"),
+    ):
+        limiter.hit("k")
+
+
+def test_a_database_of_its_own(face, server, client):
+    assert decisions(face, f"redis://127.0.0.1:{server.port}/3") == EXACTLY_THREE
+    assert set(client.info("keyspace")) == {"db3"}
+
+
+def test_an_existing_client_is_followed_in_all_but_what_decides_how_a_decision_is_sent(face):
+    with running("--requirepass", "secret") as server:
+        existing = CLIENTS[face].Redis(
+            port=server.port, password="secret", db=2, decode_responses=True, protocol=3, health_check_interval=1
+        )
+        assert decisions(face, existing) == EXACTLY_THREE
+        with redis.Redis(port=server.port, password="secret") as client:
+            assert set(client.info("keyspace")) == {"db2"}
+
+
+@pytest.mark.parametrize("kind", ["ConnectionPool", "BlockingConnectionPool"])
+def test_an_existing_pool(face, server, client, kind):
+    pool = getattr(CLIENTS[face], kind).from_url(server.url, max_connections=1)
+    assert decisions(face, pool) == EXACTLY_THREE
+
+
+def test_an_existing_client_on_a_unix_socket(face):
+    with tempfile.TemporaryDirectory() as directory, running("--unixsocket", f"{directory}/redis"):
+        client = CLIENTS[face].Redis(unix_socket_path=f"{directory}/redis")
+        assert decisions(face, client) == EXACTLY_THREE
+
+
+def user(server, client, permissions):
+    """Make a user with these permissions and no others; return the URL to be that user."""
+    client.flushall()
+    client.script_flush()
+    client.execute_command("ACL", "SETUSER", "limiter", "reset", "on", ">password", *permissions)
+    return f"redis://limiter:password@127.0.0.1:{server.port}"
+
+
+def do_everything(limiter):
+    """Have every command of the store executed; return how many bytes the keys take."""
+    for _ in range(70):  # more entries than a block of a log has
+        limiter.hit("k")
+    limiter.peek("k")
+    limiter.charge("k", 10)
+    limiter.refund("k", 30)
+    seen = limiter.inspect("k")
+    limiter.reset("k")
+    return [inspection.bytes for inspection in seen.values()]
+
+
+@pytest.mark.parametrize("version", servers.programs())
+def test_a_user_with_the_documented_permissions_can_do_everything(face, version):
+    rules = {
+        "f": FixedWindow(100, 86_400),
+        "l": SlidingWindowLog(100, 86_400),
+        "c": SlidingWindowCounter(100, 86_400),
+        "t": TokenBucket(100, "1/day"),
+        "b": LeakyBucket(100, "1/day"),
+    }
+    with (
+        running(program=servers.programs()[version]) as server,
+        redis.Redis(port=server.port) as client,
+        limiter_on(face, user(server, client, PERMISSIONS), rules) as limiter,
+    ):
+        assert min(do_everything(limiter)) > 0
+        assert limiter.wait("k", timeout=1).allowed
+
+
+NEEDED = [permission for permission in PERMISSIONS if permission != "+memory|usage"]
+
+
+@pytest.mark.parametrize("left_out", NEEDED)
+def test_each_documented_permission_is_needed(server, client, left_out):
+    url = user(server, client, [permission for permission in PERMISSIONS if permission != left_out])
+    rules = {"f": FixedWindow(100, 86_400), "l": SlidingWindowLog(100, 86_400)}
+    with (
+        Limiter(rules, url, **STRICT) as limiter,
+        pytest.raises(StoreUnavailable, match=r"permission|can't run this command"),
+    ):
+        do_everything(limiter)
+
+
+def test_a_user_who_may_not_ask_for_memory_is_told_of_no_bytes(server, client):
+    with Limiter("fixed-window 100/day", user(server, client, NEEDED), **STRICT) as limiter:
+        assert do_everything(limiter) == [0]
+
+
+def test_a_user_of_another_prefix_is_refused(server, client):
+    url = user(server, client, PERMISSIONS)
+    with Limiter("1/s", url, prefix="other", **STRICT) as limiter, pytest.raises(StoreUnavailable, match="permission"):
+        limiter.hit("k")

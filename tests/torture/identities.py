@@ -1,0 +1,157 @@
+"""Drills on keys in Redis: very many, and hostile ones."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import random
+import sys
+import time
+from typing import Any
+
+import redis
+
+from ratekeeper import AsyncLimiter, Decision, FixedWindow, Limiter, StoreUnavailable
+from tests.servers import RedisServer
+from tests.torture.redis import STRICT, _rules, _server
+
+LIMIT = 10**12
+
+
+def million(keys: int = 1_000_000, sample: int = 5_000) -> str:
+    """A million distinct keys: each has a TTL that ends with its use, and takes few bytes."""
+    server = _server()
+    chance = random.Random(1)
+    try:
+        with redis.Redis(port=server.port) as client:
+            before = client.info("memory")["used_memory"]
+            told = asyncio.run(_fill(server, keys))
+            taken = client.info("memory")["used_memory"] - before
+            keyspace = client.info("keyspace")["db0"]
+            names = chance.sample(client.keys(), sample)
+            assert (keyspace["keys"], keyspace["expires"]) == (keys, keys), f"{keyspace} of {keys:,} keys"
+            late = 0.0
+            for name in names:
+                number = int(name.rpartition(b"{")[2].rstrip(b"}"))
+                at, decision = told[number]
+                ttl = client.pttl(name) / 1000
+                late = max(late, time.monotonic() + ttl - at - decision.reset_after)
+                assert ttl > 0, f"{name!r} has no TTL"
+    finally:
+        server.stop()
+    assert late < 1, f"a key outlives its use by {late:.3f} s"
+    return f"{keys:,} keys, all with a TTL that ends at most {late * 1000:.0f} ms late, {taken / keys:.0f} bytes each"
+
+
+async def _fill(server: RedisServer, keys: int) -> list[tuple[float, Decision]]:
+    """Hit each key once; the keys take turns in the rules."""
+    told: list[tuple[float, Decision]] = []
+    limiters = [AsyncLimiter(rule, server.url, prefix=f"r{n}", **STRICT) for n, rule in enumerate(_rules(100))]
+    for first in range(0, keys, 1_000):
+        numbers = range(first, min(first + 1_000, keys))
+        limiter = limiters[first // 1_000 % len(limiters)]
+        decisions = await asyncio.gather(*(limiter.hit(str(number)) for number in numbers))
+        now = time.monotonic()
+        told += ((now, decision) for decision in decisions)
+        if first % 50_000 == 0:
+            print(f"million      {first:,} of {keys:,} keys", end="\r", flush=True, file=sys.stderr)
+    for limiter in limiters:
+        await limiter.close()
+    assert all(decision.allowed and not decision.degraded for _, decision in told), "a fresh key was denied"
+    return told
+
+
+def fuzzed(keys: int = 200_000, seed: int = 1) -> str:
+    """Hostile keys, names and costs: no crash, and no two identities share their usage."""
+    server = _server()
+    hostile = _hostile(keys, random.Random(seed))
+    try:
+        with redis.Redis(port=server.port) as client:
+            asyncio.run(_hit_each_twice(server, hostile))
+            stored = client.dbsize()
+            assert stored == len(hostile), f"{stored:,} keys are stored for {len(hostile):,} identities"
+            pairs = _hit_hostile_names(server)
+            stored = client.dbsize() - stored
+            assert stored == pairs, f"{stored} keys are stored for {pairs} pairs of prefix and name"
+        _hit_at_hostile_costs(server)
+    except StoreUnavailable as error:
+        raise AssertionError(f"the script refused a key or a cost: {error}") from error
+    finally:
+        server.stop()
+    return f"{len(hostile):,} hostile keys and {pairs} pairs of prefix and name, each with usage of its own"
+
+
+async def _hit_each_twice(server: RedisServer, keys: list[Any]) -> None:
+    async with AsyncLimiter(FixedWindow(LIMIT, "365d"), server.url, **STRICT) as limiter:
+        for turn in (1, 2):
+            for first in range(0, len(keys), 500):
+                batch = list(enumerate(keys[first : first + 500], first + 1))
+                decisions = await asyncio.gather(*(limiter.hit(key, cost) for cost, key in batch))
+                for (cost, key), decision in zip(batch, decisions, strict=True):
+                    used = LIMIT - decision.remaining
+                    assert used == turn * cost, f"{key!r} has used {used}, not {turn} times {cost}"
+
+
+def _hit_hostile_names(server: RedisServer) -> int:
+    texts = ["a", "b", "a:b", "a:fw:b", "{", "}", "{a}", "a}", "%", "%3A", ":", "\0", "\n", "\ud800", "é", "a" * 100]
+    pairs = [(prefix, name) for prefix in texts for name in texts]
+    for prefix, name in pairs:
+        with Limiter({name: FixedWindow(5, "365d")}, server.url, prefix=prefix, **STRICT) as limiter:
+            decision = limiter.hit("k")
+            assert decision.remaining == 4, f"prefix {prefix!r}, name {name!r}: {decision}"
+    return len(pairs)
+
+
+def _hit_at_hostile_costs(server: RedisServer) -> None:
+    for rule in _rules(100):
+        with Limiter(rule, server.url, prefix="costs", **STRICT) as limiter:
+            for cost in (101, 2**31, 2**43 - 1, 2**43, 2**53 + 1, 2**63, 2**64, 10**30, 10**300):
+                decision = limiter.hit("k", cost)
+                seen = decision.allowed, decision.remaining, decision.retry_after
+                assert seen == (False, 100, math.inf), f"{rule.text}, cost {cost}: {decision}"
+            limiter.charge("charged", 10**300)
+            assert not limiter.hit("charged"), f"{rule.text}: admitted after a charge of 10^300"
+            limiter.refund("charged", 10**300)
+            assert limiter.hit("charged", 100), f"{rule.text}: denied after a refund of everything"
+
+
+_PIECES = (
+    *("a", "b", "{", "}", "{}", "}{", "{a}", "%", "%7B", "%t", "%i", "%b", "%h", ":", "1:a", "\0", "\n", "\r\n", " "),
+    *("\ud800", "\udfff", "é", "e\u0301", "\u2028", "\x7f", "\x1f", "1", "0", "-1", "*", "?", "ratekeeper:fw:", "😀"),
+)
+
+
+def _hostile(count: int, chance: random.Random) -> list[Any]:
+    """Make distinct keys that are apt to be taken for one another."""
+
+    def text() -> str:
+        return "".join(chance.choices(_PIECES, k=chance.choice((1, 1, 2, 3, 5, 30))))
+
+    def part() -> str | bytes | int:
+        kind = chance.randrange(4)
+        if kind == 0:
+            return chance.choice((chance.randrange(-100, 100), chance.getrandbits(64), -chance.getrandbits(2_000)))
+        if kind == 1:
+            return text().encode("utf-8", "surrogatepass")
+        return text()
+
+    def key() -> Any:
+        kind = chance.randrange(8)
+        if kind == 0:
+            return "long" * 240 + text()[:10]  # alike but for the end
+        if kind < 4:
+            return tuple(part() for _ in range(chance.randrange(1, 5)))
+        return part()
+
+    found: dict[Any, None] = {}
+    long = "x" * 200
+    for known in (1, "1", b"1", (1,), ("1",), "%i1", "%b1", "%t1:1", "%25i1", ("a/b", "c"), ("a", "b/c"), ("ab", "c")):
+        found[known] = None
+    found[long] = found["%h" + hashlib.blake2b(long.encode(), digest_size=16).hexdigest()] = None
+    while len(found) < count:
+        found[key()] = None
+    return list(found)
+
+
+DRILLS = {"million": million, "fuzzed": fuzzed}
