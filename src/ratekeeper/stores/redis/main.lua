@@ -37,7 +37,7 @@ end
 local steps, rules = {}, {}
 for index = 1, number() do
   local algorithm = argument()
-  local step = steps[algorithm] or algorithms[algorithm]()
+  local step = steps[algorithm] or step_of(algorithm)
   steps[algorithm] = step
   rules[index] = {number(), number(), number(), number(), step = step}
 end

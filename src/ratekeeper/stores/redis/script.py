@@ -13,9 +13,9 @@ def _assemble() -> str:
     return "\n".join(
         [
             here.joinpath("prelude.lua").read_text(),
-            "local algorithms = {}",
-            # each in a function, so that a call builds only those that its rules need
-            *(f"algorithms.{step} = function()\n{algorithms.joinpath(f'{step}.lua').read_text()}end" for step in steps),
+            "local function step_of(algorithm)",  # which makes only what the rules of a call need
+            *(f"if algorithm == '{step}' then\n{algorithms.joinpath(f'{step}.lua').read_text()}end" for step in steps),
+            "end",
             here.joinpath("main.lua").read_text(),
         ]
     )

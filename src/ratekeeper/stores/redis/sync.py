@@ -281,7 +281,7 @@ class Desk:
                     finally:
                         self._leaders.discard(place)  # one call of C code, which no signal interrupts
         if not isinstance(place.result, Outcome):
-            raise unavailable(place.result or StoreUnavailable("the call to Redis was interrupted", away=False))
+            raise unavailable(place.result or _interrupted())
         return place.result
 
     def _see_served(self, place: _Place) -> None:
@@ -314,7 +314,7 @@ class Desk:
         if place not in self._leaders:
             return
         with self._lock:
-            following = self._with_most_time()
+            following = self._with_most_time() if self._waiting else None
             if following is not None:
                 self._leaders.add(following)
             self._leaders.discard(place)
@@ -332,12 +332,12 @@ class Desk:
                 if len(self._leaders) < MOST_IN_FLIGHT:
                     self._leaders.add(place)
             elif place.leader not in self._leaders and not place.served:
-                raise StoreUnavailable("the call to Redis was interrupted", away=False)
+                raise _interrupted()
 
     def _serve(self, leader: _Place) -> None:
         """Send what waits and hand out the answers."""
         batch: list[_Place] = []
-        error = StoreUnavailable("the call to Redis was interrupted", away=False)
+        error = None
         try:
             with self._lock:
                 self._take_those_who_wait(batch, leader)
@@ -350,8 +350,9 @@ class Desk:
         finally:
             try:
                 _hand_out(batch, error)
-            finally:
-                _hand_out(batch, error)  # once more, in case that a signal interrupted the first time
+            except BaseException:
+                _hand_out(batch, error)  # once more, if a signal interrupted the first time
+                raise
 
     def _take_those_who_wait(self, batch: list[_Place], leader: _Place) -> None:
         while self._waiting and len(batch) < MOST_IN_A_CALL:
@@ -370,9 +371,13 @@ class Desk:
             place.result = result
 
 
-def _hand_out(batch: Sequence[_Place], error: StoreUnavailable) -> None:
+def _hand_out(batch: Sequence[_Place], error: StoreUnavailable | None) -> None:
     for place in batch:
         if place.result is None:
-            place.result = error
+            place.result = error or _interrupted()
         place.served = True
         place.call()
+
+
+def _interrupted() -> StoreUnavailable:
+    return StoreUnavailable("the call to Redis was interrupted", away=False)
