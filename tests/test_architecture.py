@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ratekeeper
+import ratekeeper.http
 import ratekeeper.stores
 import ratekeeper.testing
 
@@ -34,6 +35,7 @@ FORBIDDEN = {
     "waiting": {"limiter", "testing", "http", "integrations", "service"},
     "resilience": {"limiter", "waiting", "rules", "testing", "http", "integrations", "service"},
     "limiter": {"testing", "http", "integrations", "service"},
+    "http": {"testing", "integrations", "service"},
     "testing": {"limiter", "stores", "algorithms", "waiting", "http", "integrations", "service"},
 }
 
@@ -117,7 +119,9 @@ def test_the_public_names_are_the_promised_ones():
     assert len(ratekeeper.__all__) == len(PUBLIC)
 
 
-@pytest.mark.parametrize("module", [ratekeeper, ratekeeper.stores, ratekeeper.testing], ids=lambda it: it.__name__)
+@pytest.mark.parametrize(
+    "module", [ratekeeper, ratekeeper.http, ratekeeper.stores, ratekeeper.testing], ids=lambda it: it.__name__
+)
 def test_every_public_name_is_there(module):
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
