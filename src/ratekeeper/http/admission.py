@@ -6,7 +6,7 @@ A step yields what may have to be awaited, such as a key from a database or a de
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ratekeeper import keys
 from ratekeeper.decision import NO_LAYERS, Decision
@@ -15,13 +15,8 @@ from ratekeeper.http.plan import Limited, Plan
 from ratekeeper.http.request import Answer, Request
 from ratekeeper.http.waiters import Waiters
 
-Unidentified = Literal["shared", "deny", "skip"]
 _SHARED = "unidentified"
-_OUTCOMES = {
-    "shared": "all such requests share one key",
-    "deny": "such requests are denied",
-    "skip": "such requests are not limited",
-}
+_SURELY_SHORT = 250  # characters: a key of these needs no closer look
 
 
 class Admission(NamedTuple):
@@ -36,20 +31,20 @@ class Admission(NamedTuple):
     """Whether it is counted as waiting until `leave`."""
 
 
-def decide(
-    plans: Iterable[Plan], request: Request, unidentified: Unidentified, waiters: Waiters
-) -> Generator[Any, Any, Admission | None]:
+def decide(plans: Iterable[Plan], request: Request, waiters: Waiters) -> Generator[Any, Any, Admission | None]:
     """Decide on a request; None: it is not limited."""
-    plan = next(plan for plan in plans if plan.matches(request))  # the last matches all
+    for plan in plans:  # the last matches all
+        if plan.matches(request):
+            break
     limited = plan.limited if plan.rules_function is None else (yield from _chosen(plan, request))
     if limited is None:
         return None
-    key = yield from _key(plan, request, limited, unidentified)
+    key = plan.find_key(request)
+    if key is not None and (type(key) is not str or not 0 < len(key) <= _SURELY_SHORT):  # nearly never
+        key = yield from _key(plan, key, limited)
     if key is None:
-        if unidentified == "deny":
-            return Admission(_refusal(limited), plan, limited, _SHARED, 1)
-        if unidentified == "skip":
-            return None
+        if plan.unidentified != "shared":
+            return None if plan.unidentified == "skip" else Admission(_refusal(limited), plan, limited, _SHARED, 1)
         key = _SHARED
     cost = plan.cost if plan.cost_function is None else (yield from _cost(plan, request, limited))
     if not cost:
@@ -66,18 +61,17 @@ def _chosen(plan: Plan, request: Request) -> Generator[Any, Any, Limited | None]
         if hasattr(rules, "__await__"):
             rules = yield rules
         return None if rules is None else plan.limited_by(rules)
-    except Exception:  # noqa: BLE001 - the application's function: its trouble is no reason to fail the request
+    except Exception:  # noqa: BLE001 - as above
         plan.log_once("the function that gives the rules failed, and the request is not limited")
         return None
 
 
-def _key(plan: Plan, request: Request, limited: Limited, unidentified: Unidentified) -> Generator[Any, Any, Any]:
+def _key(plan: Plan, key: Any, limited: Limited) -> Generator[Any, Any, Any]:
     try:
-        key: Any = plan.key(request)
         if hasattr(key, "__await__"):
             key = yield key
         if key is None:
-            plan.log_once(f"a request has no key: {_OUTCOMES[unidentified]}", error=False)
+            plan.log_no_key("a request has no key", error=False)
         elif isinstance(key, Mapping):
             if set(key) != set(limited.rules):
                 raise InvalidRule(f"it gave keys for {list(key)}; the rules are {list(limited.rules)}")
@@ -86,7 +80,7 @@ def _key(plan: Plan, request: Request, limited: Limited, unidentified: Unidentif
         else:
             keys.check(key)
     except Exception:  # noqa: BLE001 - as above
-        plan.log_once(f"the key function failed: {_OUTCOMES[unidentified]}")
+        plan.log_no_key("the key function failed")
         return None
     return key
 

@@ -15,10 +15,10 @@ from ratekeeper.core import Costs
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import problem
-from ratekeeper.http.admission import Admission, Unidentified, decide, place_of, run, run_async, settle
+from ratekeeper.http.admission import Admission, decide, place_of, run, run_async, settle
 from ratekeeper.http.headers import Fields, Headers
 from ratekeeper.http.keys import KeyFunction, by_address
-from ratekeeper.http.plan import Limited, Plan
+from ratekeeper.http.plan import Limited, Plan, Unidentified
 from ratekeeper.http.request import Answer, Reply, Request
 from ratekeeper.http.routes import CostFunction, Limit, Route, SettleFunction, exemption
 from ratekeeper.http.waiters import Waiters
@@ -89,12 +89,19 @@ class _Gate:
         self._prefix = prefix
         self._limiter_options: dict[str, Any] = {"clock": clock, "on_error": on_error, "deadline": deadline}
         self._clock = clock
-        self._unidentified = unidentified
         self._headers = headers
         self._deny = deny
         self._waiters = Waiters(max_waiters, max_waiters_per_key)
         self._plans = [
-            Plan(route, key, cost, settle, make_limited=self._limited, for_asyncio=self._for_asyncio)
+            Plan(
+                route,
+                key,
+                cost,
+                settle,
+                unidentified=unidentified,
+                make_limited=self._limited,
+                for_asyncio=self._for_asyncio,
+            )
             for route in (*map(exemption, _listed("exempt", exempt)), *_routes(routes), Route("*", limit, name=""))
         ]
 
@@ -147,7 +154,7 @@ class Gate(_Gate):
 
     def admit(self, request: Request) -> Admission | None:
         """Decide on a request; None: it is not limited."""
-        admission: Admission | None = run(decide(self._plans, request, self._unidentified, self._waiters))
+        admission: Admission | None = run(decide(self._plans, request, self._waiters))
         return admission
 
     def hold(self, admission: Admission) -> None:
@@ -177,7 +184,7 @@ class AsyncGate(_Gate):
 
     async def admit(self, request: Request) -> Admission | None:
         """Decide on a request; None: it is not limited."""
-        admission: Admission | None = await run_async(decide(self._plans, request, self._unidentified, self._waiters))
+        admission: Admission | None = await run_async(decide(self._plans, request, self._waiters))
         return admission
 
     async def settle(self, request: Request, admission: Admission, answer: Answer) -> None:

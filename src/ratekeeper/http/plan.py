@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ratekeeper import arguments
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.headers import Headers, HeaderWriter
 from ratekeeper.http.keys import KeyFunction, check_function
+from ratekeeper.http.request import Request
 from ratekeeper.http.routes import CostFunction, Route, SettleFunction, is_rules_function
 from ratekeeper.rates import show
 
 _MAX_LIMITERS = 1000  # for rules that depend on the request; what they count is in the store
+Unidentified = Literal["shared", "deny", "skip"]
+_OUTCOMES = {
+    "shared": "all such requests share one key",
+    "deny": "such requests are denied",
+    "skip": "such requests are not limited",
+}
 _log = logging.getLogger("ratekeeper")
 
 
@@ -37,12 +44,14 @@ class Plan:
         cost: Any,
         settle: SettleFunction | None,
         *,
+        unidentified: Unidentified,
         make_limited: Callable[[Any, str], Limited],
         for_asyncio: bool,
     ) -> None:
         self.title = route.title
         self.matches = route.matcher()
         self.key = route.key or key
+        self.unidentified = unidentified
         self.settle = route.settle or settle
         self._name = self.title if route.name is None else route.name
         self._make_limited = make_limited
@@ -67,6 +76,17 @@ class Plan:
         except TypeError as error:
             raise TypeError(f"{self._place}: {error}") from None
 
+    def find_key(self, request: Request) -> Any:
+        """Return what the key function gives; None, which is logged, if it gives nothing or fails."""
+        try:
+            key = self.key(request)
+        except Exception:  # noqa: BLE001 - the application's function: its trouble is no reason to fail the request
+            self.log_no_key("the key function failed")
+            return None
+        if key is None:
+            self.log_no_key("a request has no key", error=False)
+        return key
+
     def limited_by(self, rules: Any) -> Limited:
         """Return the limiter for rules that depend on the request."""
         if isinstance(rules, Mapping):
@@ -88,6 +108,10 @@ class Plan:
         costs = arguments.by_name("cost", cost, list(limited.rules), arguments.check_cost)
         is_free = len(costs) == len(limited.rules) and not any(costs.values())
         return 0 if is_free else costs
+
+    def log_no_key(self, why: str, *, error: bool = True) -> None:
+        """Say what becomes of a request without a key, the first time."""
+        self.log_once(f"{why}: {_OUTCOMES[self.unidentified]}", error=error)
 
     def log_once(self, what: str, *, error: bool = True) -> None:
         """Say what went wrong with a function of the application's, the first time."""

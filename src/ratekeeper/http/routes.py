@@ -63,6 +63,8 @@ class Route:
     def matcher(self) -> Callable[[Request], bool]:
         """Return what tells whether a request is this route's."""
         matches = path_matcher(self.path)
+        if self.methods is None and self.path == "*":
+            return lambda _: True
         if self.methods is None:
             return lambda request: matches(request.path)
         methods = frozenset(method.upper() for method in self.methods)
