@@ -8,7 +8,7 @@ class MadeRequest:
         self.path = path
         self.method = method
         self.peer = peer
-        self.user = user
+        self.user_id = user
         self.raw = {}
         self._headers = [
             (name.lower(), value) for name, value in (headers.items() if hasattr(headers, "items") else headers)

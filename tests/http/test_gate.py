@@ -146,7 +146,7 @@ def test_a_cost_may_differ_by_rule(gate):
 
 def test_a_key_may_differ_by_rule(gate):
     rules = {"user": FixedWindow(1, 60), "all": FixedWindow(2, 60)}
-    limited = gate(rules, key=lambda request: {"user": request.user, "all": "all"})
+    limited = gate(rules, key=lambda request: {"user": request.user_id, "all": "all"})
     assert verdicts(limited, *(a_request(user=user) for user in "aabc")) == [True, False, True, False]
 
 

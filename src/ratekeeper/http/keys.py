@@ -53,7 +53,7 @@ def by_user() -> Callable[[Request], str | None]:
     """Key by who is signed in; nobody has no key."""
 
     def key(request: Request) -> str | None:
-        user = request.user
+        user = request.user_id
         return None if not user else _short("user:", user)
 
     return key

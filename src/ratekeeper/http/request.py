@@ -22,7 +22,7 @@ class Request(Protocol):
         """The address of the other end of the socket; None if it has none, as a Unix socket has."""
 
     @property
-    def user(self) -> str | None:
+    def user_id(self) -> str | None:
         """Who is signed in, if the framework knows."""
 
     @property
