@@ -117,26 +117,29 @@ def _in_line(waiters: Waiters, plan: Plan, limited: Limited, key: Any, cost: Any
 
 
 def settle(request: Request, admission: Admission, answer: Answer) -> Generator[Any, Any, None]:
-    """Correct the cost of a request that was answered."""
-    plan, limiter = admission.plan, admission.limited.limiter
+    """Correct the cost of a request that was answered by what the application's function says."""
+    plan = admission.plan
     try:
         real: Any = plan.settle(request, answer)  # type: ignore[misc]
         if hasattr(real, "__await__"):
             real = yield real
-        if real is None:
-            return
-        names = list(admission.limited.rules)
-        paid = _by_name(admission.cost, dict.fromkeys(names, 1))
-        real = _by_name(plan.checked_cost(real, admission.limited), paid)
-        more = {name: real[name] - paid[name] for name in names}
-        for change, sign in ((limiter.charge, 1), (limiter.refund, -1)):
-            amounts = {name: max(0, sign * amount) for name, amount in more.items()}
-            if any(amounts.values()):
-                yield change(admission.key, amounts)
+        if real is not None:
+            yield from correct(admission, real)
     except StoreUnavailable:
         plan.log_once("the store is away, and a request is not settled")
     except Exception:  # noqa: BLE001 - as above
         plan.log_once("the settlement failed, and the request costs what was estimated")
+
+
+def correct(admission: Admission, real_cost: Any) -> Generator[Any, Any, None]:
+    """Charge what a request cost more than estimated, rule by rule, and give back what it cost less."""
+    limiter = admission.limited.limiter
+    paid = _by_name(admission.cost, dict.fromkeys(admission.limited.rules, 1))
+    real = _by_name(admission.plan.checked_cost(real_cost, admission.limited), paid)
+    for change, sign in ((limiter.charge, 1), (limiter.refund, -1)):
+        amounts = {name: max(0, sign * (real[name] - paid[name])) for name in paid}
+        if any(amounts.values()):
+            yield change(admission.key, amounts)
 
 
 def run(flow: Generator[Any, Any, Any]) -> Any:

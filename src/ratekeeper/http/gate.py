@@ -15,7 +15,7 @@ from ratekeeper.core import Costs
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import problem
-from ratekeeper.http.admission import Admission, decide, place_of, run, run_async, settle
+from ratekeeper.http.admission import Admission, correct, decide, place_of, run, run_async, settle
 from ratekeeper.http.headers import Fields, Headers
 from ratekeeper.http.keys import KeyFunction, by_address
 from ratekeeper.http.plan import Limited, Plan, Unidentified
@@ -170,6 +170,10 @@ class Gate(_Gate):
         if admission.plan.settle is not None and admission.decision.allowed:
             run(settle(request, admission, answer))
 
+    def correct(self, admission: Admission, real_cost: Costs) -> None:
+        """Charge what a request cost more than estimated, and give back what it cost less."""
+        run(correct(admission, real_cost))
+
     def close(self) -> None:
         """Close the store, if it was given as a URL."""
         if self._owner is not None:
@@ -191,6 +195,10 @@ class AsyncGate(_Gate):
         """Correct the cost of a request that was answered."""
         if admission.plan.settle is not None and admission.decision.allowed:
             await run_async(settle(request, admission, answer))
+
+    async def correct(self, admission: Admission, real_cost: Costs) -> None:
+        """Charge what a request cost more than estimated, and give back what it cost less."""
+        await run_async(correct(admission, real_cost))
 
     async def close(self) -> None:
         """Close the store, if it was given as a URL."""
