@@ -215,12 +215,12 @@ def test_a_settlement_does_not_wait_for_background_work():
 
 def test_a_settlement_under_way_survives_the_end_of_its_request():
     async def main():
-        asked, may_go_on, order = asyncio.Event(), asyncio.Event(), []
+        asked, may_go_on, settled = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def settle(request, answer):
             asked.set()
             await may_go_on.wait()
-            order.append("settled")
+            settled.set()
             return 1
 
         async def send(message):
@@ -232,8 +232,7 @@ def test_a_settlement_under_way_survives_the_end_of_its_request():
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
         may_go_on.set()
-        while not order:
-            await asyncio.sleep(0)
+        await settled.wait()
         return request.cancelled()
 
     assert asyncio.run(main())
