@@ -74,7 +74,7 @@ def test_what_the_application_sends_is_not_changed_in_place():
 
 def test_what_the_application_says_itself_is_not_said_twice():
     async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"X-RateLimit-Limit", b"7")]})
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x-ratelimit-limit", b"7")]})
         await send({"type": "http.response.body"})
 
     headers = serve(RateLimitMiddleware(app, ONE), a_scope())[0]["headers"]

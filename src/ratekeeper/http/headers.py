@@ -24,6 +24,12 @@ from ratekeeper.rates import show
 
 Draft = Literal[10, 7, 6]
 Fields = list[tuple[str, str]]
+EncodedFields = list[tuple[bytes, bytes]]
+NAMES = (
+    *("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit"),
+    *("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "Retry-After"),
+)
+"""All headers that are ever written."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,12 @@ class HeaderWriter:
         self._limits = {name: str(rule.limit) for name, rule in rules.items()}
         self._quotas = {name: _quota(rule, options.units.get(name)) for name, rule in rules.items()}
         self._policy = self._policies(None)
+        # What nearly all applications have, one rule and all headers, is written as bytes straight away.
+        is_common = len(rules) == 1 and options.legacy and options.draft == 10 and options.partition_key is None
+        self._common = (
+            [value.encode() for value in (*self._limits.values(), *self._items.values())] if is_common else None
+        )
+        self._encoded_policy = (b"ratelimit-policy", self._policy.encode())
 
     def fields(self, decision: Decision, key: Any = None, now: float | None = None) -> Fields:
         """Return the headers, as names and values. `now` is the time in seconds since the epoch."""
@@ -83,6 +95,20 @@ class HeaderWriter:
         if options.retry_after and not decision.allowed and wait is not None:
             fields.append(("Retry-After", str(math.ceil(wait))))
         return fields
+
+    def encoded(self, decision: Decision, key: Any = None, now: float | None = None) -> EncodedFields:
+        """Return the headers as ASGI wants them: in bytes, the names in lower case."""
+        if self._common is None or not decision.allowed:
+            return encode(self.fields(decision, key, now))
+        limit, item = self._common
+        remaining, reset_after = decision.remaining, decision.reset_after
+        return [
+            (b"x-ratelimit-limit", limit),
+            (b"x-ratelimit-remaining", b"%d" % remaining),
+            (b"x-ratelimit-reset", b"%d" % math.ceil((time.time() if now is None else now) + reset_after)),
+            self._encoded_policy,
+            (b"ratelimit", b"%b;r=%d;t=%d" % (item, remaining, math.ceil(reset_after))),
+        ]
 
     def _standing(self, decision: Decision, wait: float | None, key: Any) -> str:
         if not decision.layers and self._options.partition_key is None:  # nearly always
@@ -121,6 +147,11 @@ class HeaderWriter:
             *((f"RateLimit-{name.capitalize()}", value) for name, value in values),
             ("RateLimit-Policy", self._policy),
         ]
+
+
+def encode(fields: Fields) -> EncodedFields:
+    """Return headers as ASGI wants them."""
+    return [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in fields]
 
 
 def _quota(rule: Rule, unit: str | None) -> str:

@@ -41,15 +41,9 @@ def by_address(
     how many proxies there are. They are read from the right of `header`. A header in several lines falls back to the
     peer, unless `join_lines` says that the proxy adds a line of its own, as HAProxy does.
     """
-    find = ClientAddress(
+    return ClientAddress(
         trusted_proxies, trusted_hops=trusted_hops, header=header, join_lines=join_lines, ipv6_prefix=ipv6_prefix
     )
-
-    def key(request: Request) -> str | None:
-        address = find(request)
-        return None if address is None else "address:" + address
-
-    return key
 
 
 def by_user() -> Callable[[Request], str | None]:

@@ -8,12 +8,12 @@ HTTP requests and WebSocket connections are limited; a stream passes untouched; 
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper.http import Admission, Answer, AsyncGate, Reply, Route
+from ratekeeper.http.headers import NAMES, EncodedFields, encode
 from ratekeeper.http.routes import Limit
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MAX_HELD_BYTES = 65_536  # of a body that arrives while its request is held; the rest waits in the socket
 _POLICY_VIOLATION = 1008
+_NAMES = frozenset(name.lower().encode() for name in NAMES)
 
 
 class RateLimitMiddleware:
@@ -43,25 +44,29 @@ class RateLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, connection or lifespan."""
         kind = scope["type"]
-        if kind == "lifespan":
-            await self.app(scope, receive, self._closing(send))
+        if kind not in ("http", "websocket"):
+            await self.app(scope, receive, self._closing(send) if kind == "lifespan" else send)
             return
+        gate = self.gate
         request = ScopeRequest(scope)
-        admission = await self.gate.admit(request) if kind in ("http", "websocket") else None
+        begun = gate.begin(request)
+        admission = begun if begun is None or isinstance(begun, Admission) else await begun
         if admission is None:
             await self.app(scope, receive, send)
-        elif not admission.decision.allowed:
-            await refuse(scope, receive, send, self.gate.denial(request, admission))
-        elif admission.decision.delay:
-            await self._hold(request, admission, receive, send)
-        else:
-            await self._serve(request, admission, receive, send)
-
-    async def _serve(self, request: ScopeRequest, admission: Admission, receive: Receive, send: Send) -> None:
-        fields = encoded(self.gate.headers(admission))
-        if admission.plan.settle is None:
-            await self.app(request.raw, receive, _telling(fields, send))
             return
+        decision = admission.decision
+        if not decision.allowed:
+            await refuse(scope, receive, send, gate.denial(request, admission))
+        elif decision.delay:
+            await self._hold(request, admission, receive, send)
+        elif admission.plan.settle is not None:
+            await self._settle(request, admission, receive, send)
+        else:  # nearly always: nothing but the application is awaited any more
+            await self.app(scope, receive, _telling(gate.encoded_headers(admission), send))
+
+    async def _settle(self, request: ScopeRequest, admission: Admission, receive: Receive, send: Send) -> None:
+        """Serve a request and settle its cost, if there is anything to settle."""
+        fields = self.gate.encoded_headers(admission)
         settlement = _Settlement(self.gate, request, admission, _telling(fields, send))
         try:
             await self.app(request.raw, receive, settlement.send)
@@ -77,7 +82,7 @@ class RateLimitMiddleware:
             finally:
                 self.gate.leave(admission)
             if not has_left:
-                await self._serve(request, admission, listener.receive, send)
+                await self._settle(request, admission, listener.receive, send)
         finally:
             listener.close()
 
@@ -132,14 +137,9 @@ def identity(user: Any) -> str | None:
         return str(user.display_name)
 
 
-def encoded(fields: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Return headers as ASGI wants them."""
-    return [(_lower(name), value.encode("latin-1", "replace")) for name, value in fields]
-
-
 async def refuse(scope: Scope, receive: Receive, send: Send, reply: Reply) -> None:
     """Answer a request, or a connection that was not accepted, instead of the application."""
-    start: Message = {"status": reply.status, "headers": encoded(reply.headers)}
+    start: Message = {"status": reply.status, "headers": encode(reply.headers)}
     if scope["type"] == "http":
         await send({"type": "http.response.start", **start})
         await send({"type": "http.response.body", "body": reply.body})
@@ -152,22 +152,20 @@ async def refuse(scope: Scope, receive: Receive, send: Send, reply: Reply) -> No
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": "rate limit exceeded"})
 
 
-def _telling(fields: list[tuple[bytes, bytes]], send: Send) -> Send:
+def _telling(fields: EncodedFields, send: Send) -> Send:
     """Add headers to the start of an answer; what the application itself has set stays."""
 
-    async def tell(message: Message) -> None:
+    def tell(message: Message) -> Awaitable[None]:  # plain: a stream's chunks should not go through one more coroutine
         if message["type"] in ("http.response.start", "websocket.accept"):
-            given = list(message.get("headers") or ())
-            names = {name.lower() for name, _ in given}
-            message = {**message, "headers": given + [field for field in fields if field[0] not in names]}
-        await send(message)
+            given = message.get("headers") or ()
+            own = fields
+            for name, _ in given:
+                if name in _NAMES:
+                    own = [field for field in own if field[0] != name]
+            message = {**message, "headers": [*given, *own]}
+        return send(message)
 
     return tell
-
-
-@functools.lru_cache(maxsize=256)
-def _lower(name: str) -> bytes:
-    return name.lower().encode("latin-1")
 
 
 class _Settlement:
