@@ -28,6 +28,7 @@ from ratekeeper.resilience import OnError
 from ratekeeper.stores import MemoryStore, Store
 
 DenyFunction = Callable[[Any, Decision], Reply]
+_new = tuple.__new__
 _BY_ADDRESS = by_address()
 _HEADERS = Headers()
 
@@ -126,16 +127,16 @@ class _Gate:
         about = [("Content-Type", body.content_type), ("Content-Length", str(len(body.content)))]
         return Reply(429, [*about, *told], body.content)
 
-    def _plan(self, request: Request) -> Plan:
-        for plan in self._plans:
-            if plan.matches is None or plan.matches(request):
-                return plan
-        raise AssertionError("the last matches all")
-
     def leave(self, admission: Admission) -> None:
         """Say that a request which was held is no longer, whatever became of it."""
         if admission.waits:
             self._waiters.leave(place_of(admission.plan, admission.key))
+
+    def _plan(self, request: Request) -> Plan:
+        for plan in self._plans:
+            if plan.matches is None or plan.matches(request):
+                break
+        return plan  # the last matches all
 
     def _limited(self, limit: Any, name: str) -> Limited:
         if isinstance(limit, Limiter | AsyncLimiter):
@@ -221,7 +222,8 @@ class AsyncGate(_Gate):
         if not is_plain(key):
             return run_async(decide_on(key, plan, limited, request, self._waiters))
         if limited.hit_at_once is not None:
-            return Admission(limited.hit_at_once(key, plan.cost), plan, limited, key, plan.cost)
+            # The same as Admission(...), without the call that a tuple with names makes.
+            return _new(Admission, (limited.hit_at_once(key, plan.cost), plan, limited, key, plan.cost, False))
         return _hit(plan, limited, key)
 
     async def settle(self, request: Request, admission: Admission, answer: Answer) -> None:
