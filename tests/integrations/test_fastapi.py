@@ -323,6 +323,15 @@ def test_a_cost_is_corrected_and_a_request_is_held_in_process():
     assert asyncio.run(main()) == (2, True)
 
 
+def test_a_limited_endpoint_needs_a_framework():
+    @limited(ONE)
+    async def view():
+        return "ok"
+
+    with pytest.raises(TypeError, match="a limited endpoint was called without a request"):
+        asyncio.run(view())
+
+
 def test_an_endpoint_that_takes_anything_is_limited():
     @limited(ONE)
     async def view(request, **rest):
