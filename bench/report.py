@@ -25,6 +25,7 @@ CHART = ROOT / "docs" / "benchmarks.svg"
 PACKAGES = (
     *("ratekeeper", "limits", "throttled-py", "pyrate-limiter", "aiolimiter"),
     *("redis", "hiredis", "coredis"),
+    *("slowapi", "fastapi-limiter", "uvicorn"),
 )
 
 METHOD = (

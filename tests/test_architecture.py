@@ -8,12 +8,20 @@ from pathlib import Path
 import pytest
 
 import ratekeeper
+import ratekeeper.http
 import ratekeeper.stores
 import ratekeeper.testing
 
 SOURCE = Path(ratekeeper.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
-CORE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] not in ("simulate", "operate.py", "cli.py")]
+OUTSIDE = ("simulate", "integrations", "operate.py", "cli.py")
+CORE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] not in OUTSIDE]
+INTEGRATIONS = sorted((SOURCE / "integrations").glob("*.py"))
+FRAMEWORKS = {  # what each integration needs besides ourselves
+    "asgi": set(),
+    "starlette": {"starlette"},
+    "fastapi": {"fastapi", "starlette"},
+}
 
 PUBLIC = {
     *("Limiter", "AsyncLimiter", "Decision"),
@@ -34,6 +42,7 @@ FORBIDDEN = {
     "waiting": {"limiter", "testing", "http", "integrations", "service"},
     "resilience": {"limiter", "waiting", "rules", "testing", "http", "integrations", "service"},
     "limiter": {"testing", "http", "integrations", "service"},
+    "http": {"testing", "integrations", "service"},
     "testing": {"limiter", "stores", "algorithms", "waiting", "http", "integrations", "service"},
 }
 
@@ -87,6 +96,12 @@ def test_the_core_imports_nothing_outside_of_the_standard_library(path):
     assert roots - set(sys.stdlib_module_names) <= allowed
 
 
+@pytest.mark.parametrize("path", INTEGRATIONS, ids=name_of)
+def test_an_integration_needs_its_framework_only(path):
+    roots = {name.split(".")[0] for name in imports(ast.parse(path.read_text("utf-8")))}
+    assert roots - set(sys.stdlib_module_names) - {"ratekeeper"} <= FRAMEWORKS.get(path.stem, set())
+
+
 def test_only_a_redis_store_needs_the_redis_client():
     code = """
 import sys
@@ -117,7 +132,9 @@ def test_the_public_names_are_the_promised_ones():
     assert len(ratekeeper.__all__) == len(PUBLIC)
 
 
-@pytest.mark.parametrize("module", [ratekeeper, ratekeeper.stores, ratekeeper.testing], ids=lambda it: it.__name__)
+@pytest.mark.parametrize(
+    "module", [ratekeeper, ratekeeper.http, ratekeeper.stores, ratekeeper.testing], ids=lambda it: it.__name__
+)
 def test_every_public_name_is_there(module):
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 

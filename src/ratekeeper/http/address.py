@@ -1,0 +1,174 @@
+"""Whose request it is by address: the socket's peer, or what proxies that are trusted say of it."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from ratekeeper.errors import InvalidRule
+from ratekeeper.http.request import Request
+from ratekeeper.rates import show
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_MAX_LENGTH = 4096  # of a header that is read, from its end
+_IPV4 = re.compile(r"([0-9.]+)(?::[0-9]{1,5})?")
+_BRACKETED = re.compile(r"\[([^\[\]]+)\](?::[0-9]{1,5})?")
+_PAIR = re.compile(r"""\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[^"\\]|\\.)*)"|([^";,\s]+))\s*""")
+_MAX_COMMAS = 4  # inside of the quotes of one element
+
+
+class ClientAddress:
+    """Finds a client's address. IPv6 counts by its prefix, since one client has all of a network."""
+
+    def __init__(
+        self,
+        trusted_proxies: Iterable[str] = (),
+        *,
+        trusted_hops: int = 0,
+        header: Literal["x-forwarded-for", "forwarded"] = "x-forwarded-for",
+        join_lines: bool = False,
+        ipv6_prefix: int = 64,
+    ) -> None:
+        if isinstance(trusted_hops, bool) or not isinstance(trusted_hops, int):
+            raise TypeError(f"trusted_hops must be an int, not {show(trusted_hops)}")
+        if trusted_hops < 0:
+            raise InvalidRule(f"trusted_hops must be at least 0, not {trusted_hops}")
+        if header not in ("x-forwarded-for", "forwarded"):
+            raise InvalidRule(f"header must be 'x-forwarded-for' or 'forwarded', not {show(header)}")
+        if isinstance(ipv6_prefix, bool) or not isinstance(ipv6_prefix, int):
+            raise TypeError(f"ipv6_prefix must be an int, not {show(ipv6_prefix)}")
+        if not 1 <= ipv6_prefix <= 128:
+            raise InvalidRule(f"ipv6_prefix must be from 1 to 128, not {ipv6_prefix}")
+        self._networks, self._trusts_unix = _networks(trusted_proxies)
+        if trusted_hops and (self._networks or self._trusts_unix):
+            raise InvalidRule("give trusted_proxies or trusted_hops, not both: one of them would be ignored")
+        self._hops = trusted_hops
+        self._header = header
+        self._join_lines = join_lines
+        self._prefix = ipv6_prefix
+        self._is_direct = not (trusted_hops or self._networks or self._trusts_unix)
+        self._named = functools.lru_cache(maxsize=4096)(self._name)
+
+    def __call__(self, request: Request) -> str | None:
+        """Return the client's address as a key, IPv6 as a network; None if there is none."""
+        peer = request.peer
+        if not self._is_direct:
+            client = self._behind_proxies(request, peer)
+            if client is not None:
+                return self._named(str(client))
+        return None if peer is None else self._named(peer)
+
+    def _behind_proxies(self, request: Request, peer: str | None) -> Address | None:
+        """Return the address that the proxies state; None when they are not trusted or state nothing usable."""
+        if not self._hops and not self._trusts(peer):
+            return None
+        lines = request.header(self._header)
+        if not lines or (len(lines) > 1 and not self._join_lines):
+            return None
+        stated = stated_addresses(self._header, lines)
+        if self._hops:
+            return next((address for hop, address in enumerate(stated, 1) if hop == self._hops), None)
+        client = None
+        for address in stated:
+            if address is None:
+                return None
+            client = address
+            if not self._is_proxy(address):
+                break
+        return client  # the farthest, if all are proxies
+
+    def _trusts(self, peer: str | None) -> bool:
+        if peer is None:
+            return self._trusts_unix
+        address = parse_address(peer)
+        return address is not None and self._is_proxy(address)
+
+    def _is_proxy(self, address: Address) -> bool:
+        return any(address in network for network in self._networks)
+
+    def _name(self, text: str) -> str:
+        address = parse_address(text)
+        if address is None:
+            return f"address:{text}"  # what a server or a test client calls its peer
+        if address.version == 4 or self._prefix == 128:
+            return f"address:{address}"
+        return f"address:{ipaddress.ip_network((int(address), self._prefix), strict=False)}"
+
+
+def stated_addresses(header: str, lines: Sequence[str]) -> Iterable[Address | None]:
+    """Give the addresses that a header states, the nearest first; None for what is no address."""
+    text = ",".join(lines)
+    text = text[-_MAX_LENGTH:]
+    if header == "x-forwarded-for":
+        return map(parse_address, reversed(text.split(",")))
+    return _forwarded(text.split(","))
+
+
+def parse_address(text: str) -> Address | None:
+    """Read an address, with or without a port; an IPv4 address inside of an IPv6 one is unwrapped."""
+    text = text.strip()
+    match = _BRACKETED.fullmatch(text) or _IPV4.fullmatch(text)
+    bare = text if match is None else match[1]
+    try:
+        address = ipaddress.ip_address(bare.partition("%")[0] if ":" in bare else bare)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def _forwarded(pieces: list[str]) -> Iterator[Address | None]:
+    """Read `Forwarded` from its end, so that nothing in front, a quote that is left open say, hides what follows."""
+    while pieces:
+        for commas in range(min(_MAX_COMMAS, len(pieces) - 1) + 1):
+            pairs = _pairs(",".join(pieces[-1 - commas :]))
+            if pairs is not None:
+                del pieces[-1 - commas :]
+                break
+        else:
+            pairs = []
+            pieces.clear()
+        stated = [value for name, value in pairs if name == "for"]
+        yield parse_address(stated[0]) if len(stated) == 1 else None
+
+
+def _pairs(element: str) -> list[tuple[str, str]] | None:
+    """Return the pairs of an element, None if it is malformed."""
+    pairs = []
+    at = 0
+    while True:
+        match = _PAIR.match(element, at)
+        if match is None:
+            return None
+        pairs.append((match[1].lower(), match[3] or re.sub(r"\\(.)", r"\1", match[2] or "")))
+        at = match.end()
+        if at == len(element):
+            return pairs
+        if element[at] != ";":
+            return None
+        at += 1
+
+
+def _networks(given: Iterable[str]) -> tuple[tuple[Network, ...], bool]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"trusted_proxies must be a list of addresses or networks, not {show(given)}")
+    networks: list[Network] = []
+    trusts_unix = False
+    for place, text in enumerate(given):
+        if text == "unix":
+            trusts_unix = True
+            continue
+        try:
+            network = ipaddress.ip_network(text)
+        except (ValueError, TypeError) as error:
+            raise InvalidRule(
+                f"trusted_proxies[{place}]: {error}; write an address, a network such as '10.0.0.0/8', or 'unix'"
+            ) from None
+        networks.append(network)
+    return tuple(networks), trusts_unix

@@ -1,0 +1,198 @@
+"""Whose request it is: functions that make a key of a request, and how they are combined.
+
+Each key says what kind it is ("user:ada", "address:192.0.2.1"), so that no user can take the name of an address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from ratekeeper.core import Keys
+from ratekeeper.errors import InvalidRule
+from ratekeeper.http.address import ClientAddress
+from ratekeeper.http.request import Request
+from ratekeeper.rates import show
+from ratekeeper.stores.port import Key
+
+PartFunction = Callable[[Any], "Key | Awaitable[Key | None] | None"]
+"""Makes a key of a request; None says that there is none."""
+KeyFunction = Callable[[Any], "Keys | Awaitable[Keys | None] | None"]
+"""Makes a key of a request, or a mapping with one for each rule."""
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_LONG = 200  # characters; what a client sends may be of any length, a key may not
+
+
+def by_address(
+    trusted_proxies: Iterable[str] = (),
+    *,
+    trusted_hops: int = 0,
+    header: Literal["x-forwarded-for", "forwarded"] = "x-forwarded-for",
+    join_lines: bool = False,
+    ipv6_prefix: int = 64,
+) -> Callable[[Request], str | None]:
+    """Key by the client's address: the peer's or, past trusted proxies, the one that they state.
+
+    `trusted_proxies` are addresses and networks ("unix": whoever comes through a Unix socket); or `trusted_hops` says
+    how many proxies there are. They are read from the right of `header`. A header in several lines falls back to the
+    peer, unless `join_lines` says that the proxy adds a line of its own, as HAProxy does.
+    """
+    return ClientAddress(
+        trusted_proxies, trusted_hops=trusted_hops, header=header, join_lines=join_lines, ipv6_prefix=ipv6_prefix
+    )
+
+
+def by_user() -> Callable[[Request], str | None]:
+    """Key by who is signed in; nobody has no key."""
+
+    def key(request: Request) -> str | None:
+        user = request.user_id
+        return None if not user else _short("user:", user)
+
+    return key
+
+
+def by_api_key(header: str = "x-api-key", *, scheme: str | None = None) -> Callable[[Request], str | None]:
+    """Key by a secret in a header, hashed before it goes anywhere; `scheme` is the word in front, such as "Bearer"."""
+    name = _header_name(header)
+
+    def key(request: Request) -> str | None:
+        values = request.header(name)
+        if len(values) != 1:
+            return None  # two would be two identities for one client
+        secret = values[0].strip()
+        if scheme is not None:
+            word, _, secret = secret.partition(" ")
+            secret = secret.strip() if word.lower() == scheme.lower() else ""
+        return f"api-key:{_hash(secret)}" if secret else None
+
+    return key
+
+
+def by_header(name: str) -> Callable[[Request], str | None]:
+    """Key by a header's value; no header, or several, have no key."""
+    lower = _header_name(name)
+
+    def key(request: Request) -> str | None:
+        values = request.header(lower)
+        return _short(f"header:{lower}:", values[0].strip()) if len(values) == 1 and values[0].strip() else None
+
+    return key
+
+
+def by_path() -> Callable[[Request], str | None]:
+    """Key by the path."""
+    return lambda request: _short("path:", request.path)
+
+
+def combine(*functions: PartFunction) -> PartFunction:
+    """Key by all of these together; there is no key if one of them has none."""
+    _check_functions("combine", functions)
+
+    def key(request: Any) -> Key | Awaitable[Key | None] | None:
+        keys: list[Key] = []
+        for place, function in enumerate(functions):
+            found = function(request)
+            if isinstance(found, Awaitable):
+                return finish(request, keys, found, functions[place + 1 :])
+            if found is None:
+                return None
+            keys.append(found)
+        return together(keys)
+
+    async def finish(
+        request: Any, keys: list[Key], awaited: Awaitable[Key | None], rest: Sequence[PartFunction]
+    ) -> Key | None:
+        found = await awaited
+        for function in rest:
+            if found is None:
+                break
+            keys.append(found)
+            found = await _awaited(function(request))
+        return None if found is None else together([*keys, found])
+
+    return key
+
+
+def first_of(*functions: PartFunction) -> PartFunction:
+    """Key by the first of these that has one: the user, say, or else the address."""
+    _check_functions("first_of", functions)
+
+    def key(request: Any) -> Key | Awaitable[Key | None] | None:
+        for place, function in enumerate(functions):
+            found = function(request)
+            if isinstance(found, Awaitable):
+                return finish(request, found, functions[place + 1 :])
+            if found is not None:
+                return found
+        return None
+
+    async def finish(request: Any, awaited: Awaitable[Key | None], rest: Sequence[PartFunction]) -> Key | None:
+        found = await awaited
+        for function in rest:
+            if found is not None:
+                break
+            found = await _awaited(function(request))
+        return found
+
+    return key
+
+
+def digest(key: Key) -> bytes:
+    """Return 12 bytes that stand for a key and do not give it away."""
+    return hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).digest()[:12]
+
+
+def check_function(argument: str, function: Any, *, takes: int = 1, for_asyncio: bool = True) -> None:
+    """Raise unless `function` can be called with the request, and with the answer if it `takes` two."""
+    what = "one argument, the request" if takes == 1 else "two arguments, the request and the answer"
+    if not callable(function):
+        raise TypeError(f"{argument} must be a callable that takes the request, not {show(function)}")
+    if not for_asyncio and inspect.iscoroutinefunction(function):
+        raise TypeError(f"{argument} is a coroutine function, which cannot be awaited here: {show(function)}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a built-in that does not say
+    try:
+        signature.bind(*[None] * takes)
+    except TypeError:
+        raise TypeError(f"{argument} must take {what}, unlike {show(function)}") from None
+
+
+def _check_functions(name: str, functions: Sequence[PartFunction]) -> None:
+    if not functions:
+        raise InvalidRule(f"{name} needs at least one key function")
+    for place, function in enumerate(functions):
+        check_function(f"{name}[{place}]", function)
+
+
+async def _awaited(found: Key | Awaitable[Key | None] | None) -> Key | None:
+    return await found if isinstance(found, Awaitable) else found
+
+
+def together(keys: Sequence[Key]) -> Key:
+    """Make one key of several, so that no two sequences of them make the same."""
+    parts = [key if isinstance(key, tuple) else (key,) for key in keys]
+    if not any(isinstance(key, tuple) for key in keys):
+        return tuple(part for group in parts for part in group)
+    # Each with its length in front, so that ("a", "b"), "c" and "a", ("b", "c") differ; it is longer than a plain one.
+    return tuple(part for group in parts for part in (len(group), *group))
+
+
+def _short(kind: str, text: str) -> str:
+    return kind + text if len(text) <= _LONG else f"{kind[:-1]} sha256:{_hash(text)}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _header_name(name: Any) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name.lower()):
+        raise InvalidRule(f"{show(name)} is not the name of a header")
+    return name.lower()

@@ -1,0 +1,100 @@
+"""What is limited, and how: rules for a part of an application's paths and methods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ratekeeper.core import Costs
+from ratekeeper.errors import InvalidRule
+from ratekeeper.http.keys import KeyFunction
+from ratekeeper.http.request import Answer, Request
+from ratekeeper.limiter import AsyncLimiter, Limiter
+from ratekeeper.rates import show
+from ratekeeper.rules import Rules
+
+RulesFunction = Callable[[Any], "Rules | Awaitable[Rules | None] | None"]
+CostFunction = Callable[[Any], "Costs | Awaitable[Costs]"]
+SettleFunction = Callable[[Any, Answer], "Costs | Awaitable[Costs | None] | None"]
+Limit = Rules | Limiter | AsyncLimiter | RulesFunction | None
+
+_METHOD = re.compile(r"[A-Za-z]+")
+_PARAMETER = re.compile(r"\{[^{}/]+\}")
+
+
+@dataclass(frozen=True)
+class Route:
+    """Rules for the paths that `path` matches; of several routes, the first that matches counts.
+
+    In a path, `{name}` stands for one segment and a `*` at the end for anything: `/users/{id}`, `/api/*`. What is left
+    out is as for the whole application.
+    """
+
+    path: str
+    limit: Limit
+    """Rules, a limiter, or a function that gives the rules for a request (a plan's, say); None: not limited."""
+    methods: Collection[str] | None = None
+    """The methods; "WEBSOCKET" is one. None: all."""
+    key: KeyFunction | None = None
+    cost: Costs | CostFunction | None = None
+    settle: SettleFunction | None = None
+    """Given the request and the answer, returns the real cost, which is then charged or given back."""
+    name: str | None = None
+    """Routes of one name share what is used; without one, each counts for itself."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str) or not self.path.startswith(("/", "*")):
+            raise InvalidRule(f"a route's path must begin with '/', unlike {show(self.path)}")
+        if "*" in self.path[:-1]:
+            raise InvalidRule(f"a route's path may have a '*' at its end only, unlike {show(self.path)}")
+        if isinstance(self.methods, str):
+            raise TypeError(f"a route's methods must be a list such as ['POST'], not {show(self.methods)}")
+        for method in self.methods or ():
+            if not isinstance(method, str) or not _METHOD.fullmatch(method):
+                raise InvalidRule(f"route {self.title!r}: {show(method)} is not a method")
+
+    @property
+    def title(self) -> str:
+        """The route in words."""
+        return " ".join((*sorted(map(str.upper, self.methods or ())), self.path))
+
+    @property
+    def matches_all(self) -> bool:
+        """Whether every request is this route's."""
+        return self.methods is None and self.path == "*"
+
+    def matcher(self) -> Callable[[Request], bool]:
+        """Return what tells whether a request is this route's."""
+        matches = path_matcher(self.path)
+        if self.methods is None:
+            return lambda request: matches(request.path)
+        methods = frozenset(method.upper() for method in self.methods)
+        return lambda request: request.method in methods and matches(request.path)
+
+
+def exemption(text: str) -> Route:
+    """Return the route of an exemption: "/healthz", or "GET /healthz"."""
+    method, space, path = text.partition(" ") if isinstance(text, str) else (text, "", "")
+    return Route(path.strip(), None, methods=[method]) if space else Route(text, None)
+
+
+def path_matcher(pattern: str) -> Callable[[str], bool]:
+    """Return what tells whether a path is of this pattern."""
+    if "{" not in pattern and "}" not in pattern:
+        if pattern.endswith("*"):
+            start = pattern[:-1]
+            return lambda path: path.startswith(start)
+        return lambda path: path == pattern
+    open_end = pattern.endswith("*")
+    parts = _PARAMETER.split(pattern.removesuffix("*"))
+    if any("{" in part or "}" in part for part in parts):
+        raise InvalidRule(f"cannot read the path {show(pattern)}: write a parameter as '{{name}}'")
+    compiled = re.compile("[^/]+".join(map(re.escape, parts)) + (".*" if open_end else ""), re.DOTALL)
+    return lambda path: compiled.fullmatch(path) is not None
+
+
+def is_rules_function(limit: Any) -> bool:
+    """Whether a limit depends on the request."""
+    return callable(limit) and not isinstance(limit, Limiter | AsyncLimiter | str | Mapping)
