@@ -53,6 +53,7 @@ def wait(core: Core, demands: Sequence[Demand], timeout: float | None, waiter: W
             yield from _wait_for_turn(core, turn, deadline)
         decision, outcome, answered_ns = yield from _until_admitted(core, turn, deadline)
         turn.served = True
+        waiter.charge = _charge(outcome)
         if decision.delay:
             with Place(core.lines, ("departure", name), waiter, demands) as queue:
                 turn.leave()  # only now, so that departures keep the order of turns
