@@ -53,7 +53,7 @@ def wait(core: Core, demands: Sequence[Demand], timeout: float | None, waiter: W
             yield from _wait_for_turn(core, turn, deadline)
         decision, outcome, answered_ns = yield from _until_admitted(core, turn, deadline)
         turn.served = True
-        waiter.charge = _charge(outcome)
+        waiter.charge = charge_of(outcome)
         if decision.delay:
             with Place(core.lines, ("departure", name), waiter, demands) as queue:
                 turn.leave()  # only now, so that departures keep the order of turns
@@ -157,11 +157,12 @@ def _late_by(decision: Decision, answered_ns: int, deadline: int | None) -> floa
 
 
 def _give_back(core: Core, demands: Sequence[Demand], outcome: Outcome) -> Generator[Any, Any, None]:
-    yield core.execute("give_back", demands, _charge(outcome))
+    yield core.execute("give_back", demands, charge_of(outcome))
     core.lines.nudge(demands)
 
 
-def _charge(outcome: Outcome) -> Charge:
+def charge_of(outcome: Outcome) -> Charge:
+    """Return what a give-back of an admitted hit names."""
     ends_us = [outcome.now_us + answer[3] for answer in outcome.answers]
     return Charge(outcome.now_us, ends_us, outcome.degraded)
 
@@ -244,7 +245,7 @@ async def _void(core: Core, asked: asyncio.Future[Outcome], demands: Sequence[De
     with suppress(StoreUnavailable):
         outcome = await asked
         if all(answer[0] for answer in outcome.answers):
-            await core.execute("give_back", demands, _charge(outcome))
+            await core.execute("give_back", demands, charge_of(outcome))
             core.lines.nudge(demands)
 
 

@@ -24,10 +24,11 @@ from ratekeeper.rates import show
 from ratekeeper.rules import Rules
 from ratekeeper.stores import Store
 from ratekeeper.stores.port import Demand
-from ratekeeper.waiting import Sleep
+from ratekeeper.waiting import Hit, Sleep, charge_of
 
 IDEMPOTENT = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE")
 _TRY_LATER = (429, 503)  # elsewhere, in a 202 say, Retry-After is not about the rate
+_Waiter = lines.Waiter | lines.AsyncWaiter
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -102,7 +103,7 @@ class Outgoing:
         waiter = lines.AsyncWaiter()
         return await waiting.run_async(self._core, self._exchange(request, send, waiter), waiter)
 
-    def _exchange(self, request: Any, send: Callable[[], Any], waiter: lines.Waiter | lines.AsyncWaiter) -> Flow:
+    def _exchange(self, request: Any, send: Callable[[], Any], waiter: _Waiter) -> Flow:
         key = self._key(request)
         if key is None:
             return (yield send())
@@ -116,7 +117,7 @@ class Outgoing:
                 answer = yield send()
             except Exception as error:
                 if taken is not None and self._library.never_left(error):
-                    yield from self._ledger.give_back(taken)
+                    yield from self._ledger.give_back(taken.demands, taken.charge)
                 raise
             is_to_repeat = self._heed(place, request, answer)
             if taken is not None and self._ledger.settle_function is not None:
@@ -127,7 +128,7 @@ class Outgoing:
             yield self._library.read(answer)  # which frees its connection, and settles
 
     def _until_admitted(
-        self, key: Keys, place: Hashable, demands: list[Demand], waiter: lines.Waiter | lines.AsyncWaiter
+        self, key: Keys, place: Hashable, demands: list[Demand], waiter: _Waiter
     ) -> Generator[Any, Any, Taken | None]:
         """Wait until neither the server's answers nor the budget hold the request back."""
         core, timeout = self._core, self._timeout
@@ -142,13 +143,29 @@ class Outgoing:
                     raise RateLimited(_held_by_server((until - core.timer()) / 1e9))
                 yield Sleep(until)
             # The budget comes last, and what it admits is sent at once: or all of it would be when a hold ends.
-            left = None if deadline is None else max(0, deadline - core.timer()) / 1e9
-            decision = yield from waiting.wait(core, demands, left, waiter)
+            if timeout == 0:
+                decision = yield from self._take_now(demands, waiter)
+            else:
+                left = None if deadline is None else max(0, deadline - core.timer()) / 1e9
+                decision = yield from waiting.wait(core, demands, left, waiter)
             taken = None if waiter.charge is None else Taken(key, demands, waiter.charge)
             if taken is None or self._holds.until(place) <= core.timer():
                 core.tell(key, decision)
                 return taken
-            yield from self._ledger.give_back(taken)  # while it waited, an answer came that says to wait longer
+            # While it waited, an answer came that says to wait longer.
+            yield from self._ledger.give_back(taken.demands, taken.charge)
+
+    def _take_now(self, demands: list[Demand], waiter: _Waiter) -> Generator[Any, Any, Decision]:
+        """Take it now or not at all, without a place in line: to wait there until others are answered is to wait."""
+        outcome = yield Hit(self._core.execute("hit", demands), demands)
+        decision = self._core.conclude(demands, outcome)
+        waiter.charge = charge_of(outcome)
+        if decision.delay:
+            yield from self._ledger.give_back(demands, waiter.charge)
+            decision = decision._replace(allowed=False, retry_after=decision.delay, delay=0.0, layers=NO_LAYERS)
+        if not decision.allowed:
+            raise RateLimited(decision)
+        return decision
 
     def _heed(self, place: Hashable, request: Any, answer: Any) -> bool:
         """Hold back what follows if the answer says so; return whether this request may be sent again."""

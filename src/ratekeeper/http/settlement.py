@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from ratekeeper import arguments, lines, waiting
@@ -35,14 +35,14 @@ class Ledger:
         self.settle_function = settle
         self._logged: set[str] = set()
 
-    def give_back(self, taken: Taken) -> Flow:
-        """Give back what was taken, as far as it still counts: not in a window that began later, say."""
-        spare = [pair for pair in zip(taken.demands, taken.charge.ends_us, strict=True) if pair[0].cost > 0]
+    def give_back(self, demands: Sequence[Demand], charge: Charge) -> Flow:
+        """Give back of what was taken, as far as it still counts: not in a window that began later, say."""
+        spare = [pair for pair in zip(demands, charge.ends_us, strict=True) if pair[0].cost > 0]
         if not spare:
             return
         demands = [demand for demand, _ in spare]
         try:
-            yield self.core.execute("give_back", demands, taken.charge._replace(ends_us=[end for _, end in spare]))
+            yield self.core.execute("give_back", demands, charge._replace(ends_us=[end for _, end in spare]))
         except StoreUnavailable:
             self._log_once("the store is away, and what a request took is not given back")
         self.core.lines.nudge(demands)
@@ -61,7 +61,7 @@ class Ledger:
             if any(more.values()):
                 yield core.execute("charge", core.demands(taken.key, more))
             less = [demand._replace(cost=demand.cost - real[demand.binding.name]) for demand in taken.demands]
-            yield from self.give_back(taken._replace(demands=less))
+            yield from self.give_back(less, taken.charge)
         except StoreUnavailable:
             self._log_once("the store is away, and a request is not settled")
         except Exception:  # noqa: BLE001 - the application's function: its trouble is no reason to lose the answer

@@ -35,8 +35,7 @@ class Origin:
         self.says: deque[Said] = deque()
         self._now = now
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"origin": self}))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"origin": self}))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
@@ -55,6 +54,11 @@ class Origin:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # all clients of a test may connect at a time
 
 
 class _Handler(BaseHTTPRequestHandler):

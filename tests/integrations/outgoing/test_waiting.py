@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import Counter
 
 import pytest
 
@@ -39,6 +40,17 @@ def test_a_bucket_that_shapes_spreads_what_is_sent(client, limiter, origin, stor
         clock.advance(1)
     assert [call.outcome().status for call in calls] == [200] * 4
     assert origin.times == [0, 1, 2, 3]
+
+
+def test_without_patience_no_delay_is_waited_through_and_no_place_is_taken(client, limiter, face, origin, store):
+    budget = limiter(LeakyBucket(10, 1, mode="shaping"), store)
+    to = client(budget, key=lambda _: "k", timeout=0)
+    to.request("GET", origin.url)
+    with pytest.raises(RateLimited) as refused:
+        to.request("GET", origin.url)
+    assert refused.value.decision.retry_after == 1
+    assert face.peek(budget, "k").remaining == 9
+    assert len(origin.arrivals) == 1
 
 
 def test_a_wait_that_would_be_too_long_is_refused_before_anything_is_sent(client, limiter, origin, store):
@@ -170,9 +182,9 @@ def test_rules_make_a_limiter_that_is_closed_with_the_client(face, origin):
 
 
 def test_many_threads_share_one_budget(client, limiter, origin, store):
-    to = client(limiter("fixed-window 10/hour", store), timeout=1)
+    to = client(limiter("fixed-window 10/hour", store), timeout=0)
     calls = [Call(to.request, "GET", origin.url) for _ in range(30)]
     for call in calls:
         call.join(PATIENCE)
+    assert Counter(type(call.error) for call in calls) == {type(None): 10, RateLimited: 20}
     assert len(origin.arrivals) == 10
-    assert sum(isinstance(call.error, RateLimited) for call in calls) == 20
