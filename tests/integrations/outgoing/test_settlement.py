@@ -12,6 +12,7 @@ from ratekeeper.http import settlement
 from tests import servers
 from tests.integrations.outgoing.faces import FACES
 from tests.integrations.outgoing.origin import Said
+from tests.waiters import Call, until
 
 BUDGET = {"requests": FixedWindow(10, 60), "tokens": FixedWindow(1000, 60)}
 ESTIMATE = {"requests": 1, "tokens": 400}
@@ -180,12 +181,32 @@ def test_a_body_that_is_too_long_to_keep_passes_and_costs_the_estimate(
     assert "the body has 11 bytes; at most 10 are kept" in caplog.text
 
 
-def test_a_store_that_is_away_at_the_settlement_does_not_cost_the_answer(client, limiter, origin, caplog):
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        (100, "the store is away, and what a request took is not given back"),
+        (900, "the store is away, and a request is not settled"),
+    ],
+)
+def test_a_store_that_is_away_at_the_settlement_does_not_cost_the_answer(tokens, says, client, limiter, origin, caplog):
     redis = servers.RedisServer(servers.programs()[servers.newest()])
     to = client(limiter(BUDGET, redis.url), cost=ESTIMATE, settle=tokens_used)
-    origin.says += [used(100)._replace(before=redis.stop)]
+    origin.says.append(used(tokens)._replace(before=redis.stop))
     assert to.request("GET", origin.url).status == 200
-    assert "the store is away, and what a request took is not given back" in caplog.text
+    assert says in caplog.text
+
+
+def test_who_waits_is_woken_by_what_is_given_back(client, limiter, origin, store, sleepers):
+    to = client(limiter(FixedWindow(5, 60), store), cost=5, settle=lambda _: 0)
+    may_answer = threading.Event()
+    origin.says.append(Said(before=may_answer.wait))
+    first = Call(to.request, "GET", origin.url)
+    until(lambda: origin.arrivals, "the first to arrive")
+    second = Call(to.request, "GET", origin.url)
+    sleepers.until(1)
+    may_answer.set()
+    assert (first.outcome().status, second.outcome().status) == (200, 200)
+    assert origin.times == [0, 0]
 
 
 def test_the_raw_body_of_requests_is_still_there(origin):

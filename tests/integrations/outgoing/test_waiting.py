@@ -5,8 +5,9 @@ import math
 from collections import Counter
 
 import pytest
+import requests
 
-from ratekeeper import FixedWindow, LeakyBucket, RateLimited, SlidingWindowLog, TokenBucket
+from ratekeeper import FixedWindow, LeakyBucket, Limiter, RateLimited, SlidingWindowLog, TokenBucket
 from tests import servers
 from tests.integrations.outgoing.faces import FACES, loop
 from tests.integrations.outgoing.origin import Origin, Said
@@ -141,6 +142,15 @@ def test_what_never_left_is_given_back(client, limiter, face):
     with pytest.raises(face.connect_error):
         to.request("GET", f"http://127.0.0.1:{servers.free_port()}")
     assert face.peek(budget, "k").remaining == 5
+
+
+def test_what_never_reached_its_proxy_is_given_back():
+    budget = Limiter(FixedWindow(5, 60))
+    to = FACES["requests"](budget, key=lambda _: "k")
+    with pytest.raises(requests.exceptions.ProxyError):
+        to.client.get("http://192.0.2.1/", proxies={"http": f"http://127.0.0.1:{servers.free_port()}"})
+    assert budget.peek("k").remaining == 5
+    to.close()
 
 
 def test_what_may_have_arrived_is_not_given_back(client, limiter, face, origin):
