@@ -21,6 +21,8 @@ FRAMEWORKS = {  # what each integration needs besides ourselves
     "asgi": set(),
     "starlette": {"starlette"},
     "fastapi": {"fastapi", "starlette"},
+    "httpx": {"httpx"},
+    "requests": {"requests", "urllib3"},
 }
 
 PUBLIC = {

@@ -19,11 +19,13 @@ from types import TracebackType
 from typing import Any
 
 from ratekeeper.algorithms.rule import Step
-from ratekeeper.stores.port import Demand
+from ratekeeper.stores.port import Charge, Demand
 
 
 class Waiter:
     """One caller that sleeps in a thread."""
+
+    charge: Charge | None = None  # what it took, once admitted: what a give-back names
 
     def __init__(self) -> None:
         self.nudged = False
@@ -40,6 +42,8 @@ class Waiter:
 
 class AsyncWaiter:
     """One caller that sleeps in an event loop; anyone may wake it from any thread."""
+
+    charge: Charge | None = None  # as above
 
     def __init__(self) -> None:
         self.nudged = False

@@ -53,6 +53,7 @@ def wait(core: Core, demands: Sequence[Demand], timeout: float | None, waiter: W
             yield from _wait_for_turn(core, turn, deadline)
         decision, outcome, answered_ns = yield from _until_admitted(core, turn, deadline)
         turn.served = True
+        waiter.charge = outcome.charge
         if core.shapes:  # without a delay too: those who were to depart before may be slow to wake up
             with Place(core.lines, ("departure", name), waiter, demands) as queue:
                 turn.leave()  # only now, so that departures keep the order of turns

@@ -36,6 +36,10 @@ class Charge(NamedTuple):
     ends_us: Sequence[int]
     degraded: bool = False  # whether something other than the store was charged
 
+    def part(self, positions: Sequence[int]) -> Charge:
+        """Return what gives some of the demands back."""
+        return Charge([self.at_us[at] for at in positions], [self.ends_us[at] for at in positions], self.degraded)
+
 
 class Outcome(NamedTuple):
     """The answers to a request's demands, in order, and the time that they were given at."""

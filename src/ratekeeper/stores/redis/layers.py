@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.port import Charge, Outcome
+from ratekeeper.stores.port import Outcome
 from ratekeeper.stores.redis.wire import Request, slot_of
 
 Result = Outcome | StoreUnavailable
@@ -53,9 +53,7 @@ def across(request: Request, parts: Parts) -> Across:
 
 
 def _part(request: Request, part: Sequence[int]) -> Request:
-    charge = request.charge
-    if charge is not None:
-        charge = Charge([charge.at_us[at] for at in part], [charge.ends_us[at] for at in part], charge.degraded)
+    charge = None if request.charge is None else request.charge.part(part)
     return Request(request.operation, [request.demands[at] for at in part], charge)
 
 

@@ -1,0 +1,198 @@
+"""The way of a request out: wait for the budget, send, heed what the answer says, settle its cost.
+
+It is a generator that a sync and an async driver run, as in `ratekeeper.waiting`; what differs between HTTP libraries
+is a `Library`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from ratekeeper import arguments, lines, waiting
+from ratekeeper.core import Costs, Keys
+from ratekeeper.decision import NO_LAYERS, Decision
+from ratekeeper.errors import InvalidRule, RateLimited
+from ratekeeper.http.holds import Holds
+from ratekeeper.http.keys import check_function
+from ratekeeper.http.parse import parse_headers
+from ratekeeper.http.settlement import Flow, Ledger, SettleFunction, Settlement, Taken
+from ratekeeper.limiter import AsyncLimiter, Limiter
+from ratekeeper.rates import show
+from ratekeeper.rules import Rules
+from ratekeeper.stores import Store
+from ratekeeper.stores.port import Demand
+from ratekeeper.waiting import Hit, Sleep
+
+IDEMPOTENT = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE")
+_TRY_LATER = (429, 503)  # elsewhere, in a 202 say, Retry-After is not about the rate
+_Waiter = lines.Waiter | lines.AsyncWaiter
+_PORTS = {"http": 80, "https": 443}
+
+
+class Library(NamedTuple):
+    """What differs between HTTP libraries; all have a request's method and an answer's status and headers."""
+
+    can_repeat: Callable[[Any], bool]
+    """Whether a request's body can be sent a second time."""
+    never_left: Callable[[Exception], bool]
+    """Whether a request failed before anything of it was sent."""
+    read: Callable[[Any], Any]
+    """Read an answer to its end."""
+    watch: Callable[[Any, Any, Settlement], None]
+    """Let a settlement see the body of a request's answer pass by, and its end."""
+
+
+class Outgoing:
+    """What the adapters of all libraries share."""
+
+    def __init__(
+        self,
+        limit: Rules | Limiter | AsyncLimiter,
+        store: str | Store,
+        *,
+        kind: type[Limiter | AsyncLimiter],
+        library: Library,
+        key: Callable[[Any], Keys | None],
+        cost: Costs | Callable[[Any], Costs],
+        settle: SettleFunction | None,
+        timeout: float | None,
+        retries: int,
+        retry_methods: Collection[str],
+    ) -> None:
+        check_function("key", key, for_asyncio=False)
+        if callable(cost):
+            check_function("cost", cost, for_asyncio=False)
+        if settle is not None and (not callable(settle) or inspect.iscoroutinefunction(settle)):
+            raise TypeError(f"settle must be a plain function of the answer, not {show(settle)}")
+        if isinstance(retries, bool) or not isinstance(retries, int):
+            raise TypeError(f"retries must be an int, not {show(retries)}")
+        if retries < 0:
+            raise InvalidRule(f"retries must be at least 0, not {retries}")
+        if isinstance(retry_methods, str) or not all(isinstance(method, str) for method in retry_methods):
+            raise TypeError(f"retry_methods must be a list such as ['GET'], not {show(retry_methods)}")
+        self._key = key
+        self._cost = cost
+        self._timeout = waiting.check_timeout(timeout)
+        self._retries = retries
+        self._retry_methods = frozenset(map(str.upper, retry_methods))
+        self._library = library
+        self.own: Any = None  # the limiter, if it is to be closed with this
+        limiter = limit
+        if not isinstance(limiter, Limiter | AsyncLimiter):
+            self.own = limiter = kind(limiter, store)
+        elif not isinstance(limiter, kind):
+            raise TypeError(f"limit must be rules or of type {kind.__name__} here, not {show(limit)}")
+        elif store != "memory://":
+            raise InvalidRule("store is for rules; a limiter has one already")
+        if not callable(cost):
+            arguments.by_name("cost", cost, list(limiter.rules), arguments.check_cost)
+        self._core = limiter._core  # noqa: SLF001 - the steps of a wait, and what it took, are not public
+        self._holds = Holds(self._core.timer)
+        self._ledger = Ledger(self._core, settle)
+
+    def send(self, request: Any, send: Callable[[], Any]) -> Any:
+        """Send a request when it may go, and return the answer."""
+        waiter = lines.Waiter()
+        return waiting.run(self._core, self._exchange(request, send, waiter), waiter)
+
+    async def send_async(self, request: Any, send: Callable[[], Any]) -> Any:
+        """Send a request when it may go, and return the answer."""
+        waiter = lines.AsyncWaiter()
+        return await waiting.run_async(self._core, self._exchange(request, send, waiter), waiter)
+
+    def _exchange(self, request: Any, send: Callable[[], Any], waiter: _Waiter) -> Flow:
+        key = self._key(request)
+        if key is None:
+            return (yield send())
+        place = tuple(sorted(key.items())) if isinstance(key, Mapping) else key
+        demands = self._core.demands(key, self._cost(request) if callable(self._cost) else self._cost)
+        retries = self._retries
+        while True:
+            with self._core.telling_refusal(key):
+                taken = yield from self._until_admitted(key, place, demands, waiter)
+            try:
+                answer = yield send()
+            except Exception as error:
+                if taken is not None and self._library.never_left(error):
+                    yield from self._ledger.give_back(taken.demands, taken.charge)
+                raise
+            is_to_repeat = self._heed(place, request, answer)
+            if taken is not None and self._ledger.settle_function is not None:
+                self._library.watch(request, answer, Settlement(self._ledger, taken))
+            if not (retries and is_to_repeat):
+                return answer
+            retries -= 1
+            yield self._library.read(answer)  # which frees its connection, and settles
+
+    def _until_admitted(
+        self, key: Keys, place: Hashable, demands: list[Demand], waiter: _Waiter
+    ) -> Generator[Any, Any, Taken | None]:
+        """Wait until neither the server's answers nor the budget hold the request back."""
+        core, timeout = self._core, self._timeout
+        if not core.enabled:
+            core.tell(key, core.switched_off(demands))
+            return None
+        deadline = None if timeout is None else core.timer() + round(timeout * 1e9)
+        can_fit = all(demand.cost <= demand.binding.rule.limit for demand in demands)
+        while True:
+            while can_fit and (until := self._holds.until(place)) > core.timer():
+                if deadline is not None and until > deadline:
+                    raise RateLimited(_held_by_server((until - core.timer()) / 1e9))
+                yield Sleep(until)
+            # The budget comes last, and what it admits is sent at once: or all of it would be when a hold ends.
+            if timeout == 0:
+                decision = yield from self._take_now(demands, waiter)
+            else:
+                left = None if deadline is None else max(0, deadline - core.timer()) / 1e9
+                decision = yield from waiting.wait(core, demands, left, waiter)
+            taken = None if waiter.charge is None else Taken(key, demands, waiter.charge)
+            if taken is None or self._holds.until(place) <= core.timer():
+                core.tell(key, decision)
+                return taken
+            # While it waited, an answer came that says to wait longer.
+            yield from self._ledger.give_back(taken.demands, taken.charge)
+
+    def _take_now(self, demands: list[Demand], waiter: _Waiter) -> Generator[Any, Any, Decision]:
+        """Take it now or not at all, without a place in line: to wait there until others are answered is to wait."""
+        outcome = yield Hit(self._core.execute("hit", demands), demands)
+        decision = self._core.conclude(demands, outcome)
+        waiter.charge = outcome.charge
+        if decision.delay:
+            yield from self._ledger.give_back(demands, waiter.charge)
+            decision = decision._replace(allowed=False, retry_after=decision.delay, delay=0.0, layers=NO_LAYERS)
+        if not decision.allowed:
+            raise RateLimited(decision)
+        return decision
+
+    def _heed(self, place: Hashable, request: Any, answer: Any) -> bool:
+        """Hold back what follows if the answer says so; return whether this request may be sent again."""
+        limits = parse_headers(answer.headers)
+        is_refused = answer.status_code in _TRY_LATER
+        if not is_refused:
+            limits = limits._replace(retry_after=None)
+        wait = limits.wait
+        if wait:
+            self._holds.hold(place, wait)
+        return (
+            is_refused
+            and (wait > 0 or limits.retry_after is not None)
+            and (self._timeout is None or wait <= self._timeout)
+            and request.method.upper() in self._retry_methods
+            and self._library.can_repeat(request)
+        )
+
+
+def by_host(request: Any) -> str | None:
+    """Key by the host that a request goes to, and its port unless that is the scheme's own."""
+    parts = urlsplit(str(request.url))
+    if parts.hostname is None:
+        return None
+    port = "" if parts.port in (None, _PORTS.get(parts.scheme)) else f":{parts.port}"
+    return f"host:{parts.hostname.rstrip('.')}{port}"
+
+
+def _held_by_server(seconds: float) -> Decision:
+    return Decision(False, 0, 0, seconds, seconds, 0.0, "server", NO_LAYERS, False)

@@ -1,0 +1,127 @@
+"""What can be told before anything is sent, and the parts that need no server."""
+
+import pytest
+import requests
+
+from ratekeeper import AsyncLimiter, InvalidRule, Limiter
+from ratekeeper.http.holds import LONGEST, Holds
+from ratekeeper.http.outgoing import by_host
+from ratekeeper.integrations.httpx import AsyncLimitedTransport, LimitedTransport
+from ratekeeper.integrations.requests import LimitedAdapter
+from ratekeeper.testing import ManualClock
+
+MAKERS = [LimitedTransport, AsyncLimitedTransport, LimitedAdapter]
+
+
+async def a_coroutine_function(request):
+    return "key"
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"key": "host"}, TypeError, "key must be a callable"),
+        ({"key": lambda: "k"}, TypeError, "key must take one argument"),
+        ({"key": a_coroutine_function}, TypeError, "key is a coroutine function"),
+        ({"cost": 0}, InvalidRule, "cost must be an int of at least 1, not 0"),
+        ({"cost": "many"}, TypeError, "cost must be an int of at least 1, not 'many'"),
+        ({"cost": {"tokens": 1}}, InvalidRule, "names an unknown rule 'tokens'"),
+        ({"cost": lambda: 1}, TypeError, "cost must take one argument"),
+        ({"settle": 5}, TypeError, "settle must be a plain function of the answer, not 5"),
+        ({"settle": a_coroutine_function}, TypeError, "settle must be a plain function"),
+        ({"timeout": -1}, InvalidRule, "timeout must be at least 0 seconds, not -1"),
+        ({"timeout": "5s"}, TypeError, "timeout must be seconds or None, not '5s'"),
+        ({"retries": -1}, InvalidRule, "retries must be at least 0, not -1"),
+        ({"retries": True}, TypeError, "retries must be an int, not True"),
+        ({"retry_methods": "POST"}, TypeError, "retry_methods must be a list such as"),
+        ({"store": "mysql://"}, InvalidRule, "mysql"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(make, options, error, says):
+    with pytest.raises(error, match=says):
+        make("10/s", **options)
+
+
+def test_a_limiter_must_be_of_the_clients_kind():
+    with pytest.raises(TypeError, match="limit must be rules or of type Limiter here"):
+        LimitedTransport(AsyncLimiter("1/s"))
+    with pytest.raises(TypeError, match="limit must be rules or of type AsyncLimiter here"):
+        AsyncLimitedTransport(Limiter("1/s"))
+
+
+def test_a_limiter_has_its_store_already():
+    with pytest.raises(InvalidRule, match="store is for rules; a limiter has one already"):
+        LimitedAdapter(Limiter("1/s"), "redis://localhost")
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("https://api.example.com/v1?q=1", "host:api.example.com"),
+        ("https://API.Example.com:443/v1", "host:api.example.com"),
+        ("http://api.example.com.:80", "host:api.example.com"),
+        ("http://api.example.com:443/", "host:api.example.com:443"),
+        ("https://user:secret@api.example.com/", "host:api.example.com"),
+        ("http://[2001:db8::1]:8080/", "host:2001:db8::1:8080"),
+        ("https://bücher.example/", "host:xn--bcher-kva.example"),
+    ],
+)
+def test_one_host_is_one_key(url, key):
+    assert by_host(requests.Request("GET", url).prepare()) == key
+
+
+def test_no_host_is_no_key():
+    request = requests.PreparedRequest()
+    request.url = "file:///etc/hosts"
+    assert by_host(request) is None
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(1000)
+
+
+def seconds_held(holds, key, clock):
+    return max(0, (holds.until(key) - clock()) / 1e9)
+
+
+def test_of_two_holds_the_longer_one_stays(clock):
+    holds = Holds(clock)
+    holds.hold("k", 5)
+    holds.hold("k", 3)
+    assert seconds_held(holds, "k", clock) == 5
+    holds.hold("k", 8)
+    assert seconds_held(holds, "k", clock) == 8
+
+
+def test_a_hold_is_forgotten_when_it_is_over(clock):
+    holds = Holds(clock)
+    holds.hold("k", 5)
+    clock.advance(5)
+    assert holds.until("k") <= clock()
+    assert holds._until == {}
+
+
+def test_a_server_cannot_hold_a_key_back_for_ever(clock):
+    holds = Holds(clock)
+    holds.hold("k", 10**14)
+    assert seconds_held(holds, "k", clock) == LONGEST == 86_400
+
+
+def test_the_number_of_keys_that_are_held_back_is_bounded(clock):
+    holds = Holds(clock, most=10)
+    for number in range(100):
+        holds.hold(number, 100 - number)
+        assert len(holds._until) <= 10
+    assert seconds_held(holds, 0, clock) == 100  # the first to be let go are those that end first
+
+
+def test_what_is_over_makes_room_first(clock):
+    holds = Holds(clock, most=3)
+    holds.hold("short", 1)
+    holds.hold(("tuple", 1), 100)
+    holds.hold(b"bytes", 50)
+    clock.advance(1)
+    holds.hold("new", 10)
+    assert set(holds._until) == {("tuple", 1), b"bytes", "new"}

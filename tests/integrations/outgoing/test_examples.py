@@ -1,0 +1,93 @@
+"""The examples, each run as a user runs it, against real local servers."""
+
+import json
+import runpy
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+import redis
+
+from tests import servers
+from tests.integrations.outgoing.origin import Origin, Said
+
+EXAMPLES = Path(__file__).parent.parent.parent.parent / "examples"
+PATIENCE = 60
+
+
+@pytest.fixture
+def origin():
+    origin = Origin()
+    yield origin
+    origin.stop()
+
+
+@pytest.fixture
+def broker():
+    """A Redis that nobody else uses."""
+    server = servers.RedisServer(servers.programs()[servers.newest()])
+    with redis.Redis.from_url(server.url) as client:
+        client.url = server.url
+        yield client
+    server.stop()
+
+
+def start(name, *arguments):
+    return subprocess.Popen(
+        [sys.executable, EXAMPLES / name, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def output(process):
+    said, complaints = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, complaints) == (0, "")
+    return said.splitlines()
+
+
+def completion(text, tokens):
+    body = {"choices": [{"message": {"content": text}}], "usage": {"total_tokens": tokens}}
+    return Said(headers={"Content-Type": "application/json"}, body=json.dumps(body).encode())
+
+
+def test_the_llm_client_pays_what_its_answers_cost(origin, broker):
+    origin.says += [completion("Hello!", 40), Said(429, {"Retry-After": "0"}), completion("Hello again!", 60)]
+    budget = ("--requests", "sliding-window-log 10/day", "--tokens", "sliding-window-log 1000/day")
+    arguments = (origin.url + "/v1/chat/completions", "Hi", "--store", broker.url, *budget)
+    assert output(start("llm_client.py", *arguments)) == ["Hello!", "left: 9 requests, 960 tokens"]
+    assert output(start("llm_client.py", *arguments)) == ["Hello again!", "left: 7 requests, 900 tokens"]
+    assert json.loads(origin.arrivals[0].body)["messages"] == [{"role": "user", "content": "Hi"}]
+
+
+def test_the_llm_client_reads_what_a_stream_cost():
+    events = 'data: {"delta": "Hel"}\n\ndata: {"delta": "lo", "usage": {"total_tokens": 12}}\n\ndata: [DONE]\n\n'
+    answer = httpx.Response(200, headers={"Content-Type": "text/event-stream; charset=utf-8"}, text=events)
+    assert runpy.run_path(str(EXAMPLES / "llm_client.py"))["used"](answer) == {"tokens": 12}
+
+
+def put_jobs(broker, url, number):
+    jobs = [{"task": "deliver", "url": url, "body": {"job": job}} for job in range(number)]
+    broker.rpush("jobs", *map(json.dumps, jobs))
+
+
+def delivered(origin):
+    return Counter(json.loads(arrival.body)["job"] for arrival in origin.arrivals)
+
+
+def test_two_workers_do_every_job_once(origin, broker):
+    put_jobs(broker, origin.url, 12)
+    limit = "sliding-window-log 4/50ms"
+    workers = [start("worker.py", broker.url, "--limit", limit, "--patience", "30", "--until-idle") for _ in range(2)]
+    assert sum(len(output(worker)) for worker in workers) == 12
+    assert delivered(origin) == dict.fromkeys(range(12), 1)
+
+
+def test_two_workers_together_send_no_more_than_the_limit_and_put_the_rest_off(origin, broker):
+    put_jobs(broker, origin.url, 12)
+    limit = "sliding-window-log 5/day"
+    workers = [start("worker.py", broker.url, "--limit", limit, "--patience", "0", "--until-idle") for _ in range(2)]
+    assert sum(len(output(worker)) for worker in workers) == 5
+    assert sum(delivered(origin).values()) == 5
+    assert broker.zcard("jobs:later") == 7

@@ -1,0 +1,217 @@
+"""What a request cost, once its answer is there."""
+
+import gzip
+import json
+import logging
+import threading
+
+import pytest
+
+from ratekeeper import FixedWindow, SlidingWindowLog
+from ratekeeper.http import settlement
+from tests import servers
+from tests.integrations.outgoing.faces import FACES
+from tests.integrations.outgoing.origin import Said
+from tests.waiters import Call, until
+
+BUDGET = {"requests": FixedWindow(10, 60), "tokens": FixedWindow(1000, 60)}
+ESTIMATE = {"requests": 1, "tokens": 400}
+
+
+def tokens_used(answer):
+    return {"tokens": answer.json()["tokens"]}
+
+
+def used(tokens):
+    return Said(body=json.dumps({"tokens": tokens}).encode())
+
+
+def remaining(face, budget):
+    return {name: layer.remaining for name, layer in face.peek(budget, "k").layers.items()}
+
+
+@pytest.mark.parametrize(("tokens", "left"), [(100, 900), (400, 600), (900, 100), (1500, 0), (0, 1000)])
+def test_the_real_cost_replaces_the_estimate(tokens, left, client, limiter, face, origin, store):
+    budget = limiter(BUDGET, store)
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=tokens_used)
+    origin.says.append(used(tokens))
+    assert json.loads(to.request("GET", origin.url).body) == {"tokens": tokens}
+    assert remaining(face, budget) == {"requests": 9, "tokens": left}
+
+
+def test_a_real_cost_without_names_is_for_every_rule(client, limiter, face, origin):
+    budget = limiter(BUDGET)
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=lambda _: 0)
+    to.request("GET", origin.url)
+    assert remaining(face, budget) == {"requests": 10, "tokens": 1000}
+
+
+def test_a_rule_that_the_estimate_left_out_can_be_charged(client, limiter, face, origin):
+    budget = limiter(BUDGET)
+    to = client(budget, key=lambda _: "k", cost={"tokens": 0}, settle=tokens_used)
+    origin.says.append(used(70))
+    to.request("GET", origin.url)
+    assert remaining(face, budget) == {"requests": 9, "tokens": 930}
+
+
+def test_none_leaves_the_estimate(client, limiter, face, origin):
+    budget = limiter(BUDGET)
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=lambda _: None)
+    to.request("GET", origin.url)
+    assert remaining(face, budget) == {"requests": 9, "tokens": 600}
+
+
+@pytest.mark.parametrize("wrong", [tokens_used, lambda _: {"no such rule": 1}, lambda _: -1, lambda _: "many"])
+def test_a_settlement_that_fails_leaves_the_estimate_and_says_so_once(wrong, client, limiter, face, origin, caplog):
+    budget = limiter(BUDGET)
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=wrong)
+    with caplog.at_level(logging.WARNING, "ratekeeper"):
+        assert [to.request("GET", origin.url).body for _ in range(2)] == [b"ok", b"ok"]
+    assert remaining(face, budget) == {"requests": 8, "tokens": 200}
+    said = [record.message for record in caplog.records if record.name == "ratekeeper"]
+    assert said == ["a settlement failed, and the request costs what was estimated; this is said once"]
+
+
+def test_what_counted_in_a_window_that_is_over_is_not_given_back_to_the_next(client, limiter, face, origin, clock):
+    budget = limiter(BUDGET)
+
+    def meanwhile():
+        clock.advance(60)
+        face.hit(budget, "k", {"requests": 1, "tokens": 300})
+
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=tokens_used)
+    origin.says.append(used(100)._replace(before=meanwhile))
+    to.request("GET", origin.url)
+    assert remaining(face, budget) == {"requests": 9, "tokens": 700}
+
+
+def test_nobody_elses_units_are_given_back(client, limiter, face, origin, clock, store):
+    budget = limiter(SlidingWindowLog(10, 60), store)
+
+    def meanwhile():
+        clock.advance(1)
+        face.hit(budget, "k", 4)
+
+    to = client(budget, key=lambda _: "k", cost=5, settle=lambda _: 2)
+    origin.says.append(Said(before=meanwhile))
+    to.request("GET", origin.url)
+    assert face.peek(budget, "k").remaining == 4
+    clock.advance(59)  # the request's own are over, the others count for another second
+    assert face.peek(budget, "k").remaining == 6
+
+
+def test_a_stream_comes_chunk_by_chunk_and_is_settled_at_its_end(client, limiter, face, origin):
+    budget = limiter(BUDGET)
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=lambda answer: {"tokens": len(answer.content)})
+    read = threading.Event()
+
+    def chunks(send):
+        send(b"one")
+        read.wait(30)
+        send(b"two")
+
+    origin.says.append(Said(body=chunks))
+    stream = to.stream(origin.url)
+    assert next(stream) == b"one"
+    assert remaining(face, budget)["tokens"] == 600
+    read.set()
+    assert list(stream) == [b"two"]
+    assert remaining(face, budget)["tokens"] == 994
+
+
+def test_a_stream_that_is_left_early_costs_the_estimate(client, limiter, face, origin):
+    budget = limiter(BUDGET)
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=lambda _: {"tokens": 1})
+    origin.says.append(Said(body=lambda send: [send(b"x" * 70_000) for _ in range(3)]))
+    assert len(list(to.stream(origin.url, most=1))) == 1
+    assert remaining(face, budget)["tokens"] == 600
+
+
+def test_a_compressed_body_is_settled_by_what_it_says(client, limiter, face, origin):
+    budget = limiter(BUDGET)
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=tokens_used)
+    plain = json.dumps({"tokens": 5}).encode()
+    origin.says.append(Said(headers={"Content-Encoding": "gzip"}, body=gzip.compress(plain)))
+    assert to.request("GET", origin.url).body == plain
+    assert remaining(face, budget)["tokens"] == 995
+
+
+def test_a_settlement_sees_the_status_the_headers_and_the_request(client, limiter, origin):
+    seen = []
+
+    def settle(answer):
+        seen.append((answer.status_code, answer.headers["X-Cost"], answer.request.method, str(answer.request.url)))
+
+    to = client(limiter(BUDGET), settle=settle)
+    origin.says.append(Said(404, {"X-Cost": "7"}))
+    to.request("GET", origin.url + "/path")
+    assert seen == [(404, "7", "GET", origin.url + "/path")]
+
+
+def test_an_answer_without_a_body_is_settled(client, limiter, face, origin):
+    budget = limiter(BUDGET)
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=lambda answer: {"tokens": len(answer.content)})
+    to.request("HEAD", origin.url)
+    assert remaining(face, budget)["tokens"] == 1000
+
+
+def test_an_answer_that_is_asked_for_again_is_settled_too(client, limiter, face, origin):
+    budget = limiter(BUDGET)
+    to = client(
+        budget,
+        key=lambda _: "k",
+        cost=ESTIMATE,
+        settle=lambda answer: {"tokens": 0} if answer.status_code == 429 else None,
+        retries=1,
+    )
+    origin.says.append(Said(429, {"Retry-After": "0"}))
+    assert to.request("GET", origin.url).status == 200
+    assert remaining(face, budget) == {"requests": 8, "tokens": 600}
+
+
+def test_a_body_that_is_too_long_to_keep_passes_and_costs_the_estimate(
+    client, limiter, face, origin, monkeypatch, caplog
+):
+    monkeypatch.setattr(settlement, "_MAX_BODY", 10)
+    budget = limiter(BUDGET)
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=lambda _: 1)
+    origin.says.append(Said(body=b"eleven byte"))
+    assert to.request("GET", origin.url).body == b"eleven byte"
+    assert remaining(face, budget)["tokens"] == 600
+    assert "the body has 11 bytes; at most 10 are kept" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        (100, "the store is away, and what a request took is not given back"),
+        (900, "the store is away, and a request is not settled"),
+    ],
+)
+def test_a_store_that_is_away_at_the_settlement_does_not_cost_the_answer(tokens, says, client, limiter, origin, caplog):
+    redis = servers.RedisServer(servers.programs()[servers.newest()])
+    to = client(limiter(BUDGET, redis.url), cost=ESTIMATE, settle=tokens_used)
+    origin.says.append(used(tokens)._replace(before=redis.stop))
+    assert to.request("GET", origin.url).status == 200
+    assert says in caplog.text
+
+
+def test_who_waits_is_woken_by_what_is_given_back(client, limiter, origin, store, sleepers):
+    to = client(limiter(FixedWindow(5, 60), store), cost=5, settle=lambda _: 0)
+    may_answer = threading.Event()
+    origin.says.append(Said(before=may_answer.wait))
+    first = Call(to.request, "GET", origin.url)
+    until(lambda: origin.arrivals, "the first to arrive")
+    second = Call(to.request, "GET", origin.url)
+    sleepers.until(1)
+    may_answer.set()
+    assert (first.outcome().status, second.outcome().status) == (200, 200)
+    assert origin.times == [0, 0]
+
+
+def test_the_raw_body_of_requests_is_still_there(origin):
+    to = FACES["requests"]("10/s", settle=lambda _: 1)
+    with to.client.get(origin.url, stream=True) as response:
+        assert response.raw.status == 200
+        assert response.raw.read() == b"ok"
+    to.close()
