@@ -17,6 +17,7 @@ from ratekeeper.stores.redis.topology import Cluster, Sentinel, Standalone, Topo
 
 _NAMES = ("redis", "rediss", "valkey", "valkeys")
 SCHEMES = (*_NAMES, "unix", *(name + several for several in ("+cluster", "+sentinel") for name in _NAMES))
+_A_MOMENT_NS = 1_000_000  # within which a time-out need not be set anew, which costs a system call
 _PORT, _SENTINEL_PORT = 6379, 26_379
 _OWN = {  # what decides how a decision is sent is not the URL's or the client's to say
     "retry": None,
@@ -153,6 +154,7 @@ def bounded(kind: type[Any]) -> type[Any]:
 
     class Bounded(kind):  # type: ignore[misc]
         ends_ns = 0
+        set_ns = 0  # when the socket was last told how long it may take
 
         @property
         def left(self) -> float:
@@ -175,11 +177,13 @@ def bounded(kind: type[Any]) -> type[Any]:
         def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: ARG002
             if self._sock is not None:
                 self._sock.settimeout(self.left)
+                self.set_ns = stopwatch()
             super().send_packed_command(command, check_health=False)
 
         def read_response(self, *args: Any, **kwargs: Any) -> Any:
-            if self._sock is not None:
+            if self._sock is not None and stopwatch() - self.set_ns > _A_MOMENT_NS:
                 self._sock.settimeout(self.left)
+                self.set_ns = stopwatch()
             return super().read_response(*args, **kwargs)
 
     return Bounded
