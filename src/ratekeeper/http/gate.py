@@ -119,7 +119,11 @@ class _Gate:
             return reply._replace(headers=[*reply.headers, *(each for each in told if each[0].lower() not in has)])
         body = problem.body(admission.decision, ", ".join(request.header("accept")))
         about = [("Content-Type", body.content_type), ("Content-Length", str(len(body.content)))]
-        return Reply(429, [*about, *told], body.content)
+        return Reply(429, [*about, *told], b"" if request.method == "HEAD" else body.content)
+
+    def wait_with(self, other: _Gate) -> None:
+        """Count those who wait together with another gate's, under its bounds."""
+        self._waiters = other._waiters
 
     def leave(self, admission: Admission) -> None:
         """Say that a request which was held is no longer, whatever became of it."""
