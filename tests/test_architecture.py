@@ -14,8 +14,19 @@ import ratekeeper.testing
 
 SOURCE = Path(ratekeeper.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
-OUTSIDE = ("simulate", "operate.py", "cli.py", "integrations")
+OUTSIDE = ("simulate", "integrations", "operate.py", "cli.py")
 CORE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] not in OUTSIDE]
+INTEGRATIONS = sorted((SOURCE / "integrations").glob("*.py"))
+FRAMEWORKS = {  # what each integration needs besides ourselves
+    "asgi": set(),
+    "starlette": {"starlette"},
+    "fastapi": {"fastapi", "starlette"},
+    "wsgi": set(),
+    "flask": {"flask", "werkzeug"},
+    "django": {"django", "asgiref"},
+    "django_settlement": {"asgiref"},
+    "rest_framework": {"rest_framework"},
+}
 
 PUBLIC = {
     *("Limiter", "AsyncLimiter", "Decision"),
@@ -88,6 +99,12 @@ def test_the_core_imports_nothing_outside_of_the_standard_library(path):
     roots = {name.split(".")[0] for name in imports(ast.parse(path.read_text("utf-8")))}
     allowed = {"ratekeeper", "redis"} if name_of(path) == "stores/redis/connect.py" else {"ratekeeper"}
     assert roots - set(sys.stdlib_module_names) <= allowed
+
+
+@pytest.mark.parametrize("path", INTEGRATIONS, ids=name_of)
+def test_an_integration_needs_its_framework_only(path):
+    roots = {name.split(".")[0] for name in imports(ast.parse(path.read_text("utf-8")))}
+    assert roots - set(sys.stdlib_module_names) - {"ratekeeper"} <= FRAMEWORKS.get(path.stem, set())
 
 
 def test_only_a_redis_store_needs_the_redis_client():

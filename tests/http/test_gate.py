@@ -305,6 +305,13 @@ def test_a_request_that_cost_less_is_given_back(gate):
         limited.settle(a_request(), admission, Answer(status, 0))
 
 
+def test_a_cost_can_be_corrected_by_hand(gate):
+    limited = gate(FixedWindow(100, 60), cost=10)
+    limited.correct(limited.admit(a_request()), 25)
+    limited.correct(limited.admit(a_request()), 0)
+    assert limited.admit(a_request()).decision.remaining == 65
+
+
 def test_each_rule_is_settled_by_itself(gate):
     rules = {"requests": FixedWindow(10, 60), "in": FixedWindow(100, 60), "out": FixedWindow(100, 60)}
     limited = gate(rules, cost={"in": 50, "out": 50}, settle=lambda request, answer: {"in": 60, "out": 20})

@@ -127,6 +127,27 @@ def test_version_6_of_the_draft_can_be_chosen():
     }
 
 
+ALL = [
+    Headers(),
+    Headers(legacy=False),
+    Headers(draft=7),
+    Headers(draft=6),
+    Headers(partition_key=digest),
+    Headers.off(),
+]
+
+
+@pytest.mark.parametrize("options", ALL)
+@pytest.mark.parametrize("names", [["user"], ["user", "tenant"], ['say "hi" \\ ü']])
+def test_the_headers_in_bytes_are_the_same(options, names):
+    limiter = a_limiter({name: TokenBucket(10, 4) for name in names})
+    writer = HeaderWriter(limiter.rules, options)
+    for cost in (3, 6, 2, 11):
+        decision = limiter.hit("ada", cost)
+        expected = [(name.lower().encode(), value.encode()) for name, value in writer.fields(decision, "ada", NOW)]
+        assert writer.encoded(decision, "ada", NOW) == expected
+
+
 def test_all_can_be_off():
     limiter = a_limiter()
     assert told(limiter, limiter.hit("ada", 101), Headers.off()) == {}

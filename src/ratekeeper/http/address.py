@@ -51,12 +51,13 @@ class ClientAddress:
         self._header = header
         self._join_lines = join_lines
         self._prefix = ipv6_prefix
+        self._is_direct = not (trusted_hops or self._networks or self._trusts_unix)
         self._named = functools.lru_cache(maxsize=4096)(self._name)
 
     def __call__(self, request: Request) -> str | None:
-        """Return the client's address, IPv6 as a network; None if there is none."""
+        """Return the client's address as a key, IPv6 as a network; None if there is none."""
         peer = request.peer
-        if self._hops or self._networks or self._trusts_unix:
+        if not self._is_direct:
             client = self._behind_proxies(request, peer)
             if client is not None:
                 return self._named(str(client))
@@ -93,10 +94,10 @@ class ClientAddress:
     def _name(self, text: str) -> str:
         address = parse_address(text)
         if address is None:
-            return text  # what a server or a test client calls its peer
+            return f"address:{text}"  # what a server or a test client calls its peer
         if address.version == 4 or self._prefix == 128:
-            return str(address)
-        return str(ipaddress.ip_network((int(address), self._prefix), strict=False))
+            return f"address:{address}"
+        return f"address:{ipaddress.ip_network((int(address), self._prefix), strict=False)}"
 
 
 def stated_addresses(header: str, lines: Sequence[str]) -> Iterable[Address | None]:

@@ -5,7 +5,7 @@ A step yields what may have to be awaited, such as a key from a database or a de
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Mapping
+from collections.abc import Generator, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from ratekeeper import keys
@@ -31,16 +31,19 @@ class Admission(NamedTuple):
     """Whether it is counted as waiting until `leave`."""
 
 
-def decide(plans: Iterable[Plan], request: Request, waiters: Waiters) -> Generator[Any, Any, Admission | None]:
+def decide(plan: Plan, request: Request, waiters: Waiters) -> Generator[Any, Any, Admission | None]:
     """Decide on a request; None: it is not limited."""
-    for plan in plans:  # the last matches all
-        if plan.matches(request):
-            break
     limited = plan.limited if plan.rules_function is None else (yield from _chosen(plan, request))
     if limited is None:
         return None
-    key = plan.find_key(request)
-    if key is not None and (type(key) is not str or not 0 < len(key) <= _SURELY_SHORT):  # nearly never
+    return (yield from decide_on(plan.find_key(request), plan, limited, request, waiters))
+
+
+def decide_on(
+    key: Any, plan: Plan, limited: Limited, request: Request, waiters: Waiters
+) -> Generator[Any, Any, Admission | None]:
+    """Decide on a request for which the key function gave this key."""
+    if key is not None and not is_plain(key):
         key = yield from _key(plan, key, limited)
     if key is None:
         if plan.unidentified != "shared":
@@ -53,6 +56,11 @@ def decide(plans: Iterable[Plan], request: Request, waiters: Waiters) -> Generat
         return (yield from _in_line(waiters, plan, limited, key, cost))
     decision = yield limited.limiter.hit(key, cost)
     return Admission(decision, plan, limited, key, cost)
+
+
+def is_plain(key: Any) -> bool:
+    """Whether a key needs no closer look, as nearly all."""
+    return type(key) is str and 0 < len(key) <= _SURELY_SHORT
 
 
 def _chosen(plan: Plan, request: Request) -> Generator[Any, Any, Limited | None]:
@@ -117,26 +125,29 @@ def _in_line(waiters: Waiters, plan: Plan, limited: Limited, key: Any, cost: Any
 
 
 def settle(request: Request, admission: Admission, answer: Answer) -> Generator[Any, Any, None]:
-    """Correct the cost of a request that was answered."""
-    plan, limiter = admission.plan, admission.limited.limiter
+    """Correct the cost of a request that was answered by what the application's function says."""
+    plan = admission.plan
     try:
         real: Any = plan.settle(request, answer)  # type: ignore[misc]
         if hasattr(real, "__await__"):
             real = yield real
-        if real is None:
-            return
-        names = list(admission.limited.rules)
-        paid = _by_name(admission.cost, dict.fromkeys(names, 1))
-        real = _by_name(plan.checked_cost(real, admission.limited), paid)
-        more = {name: real[name] - paid[name] for name in names}
-        for change, sign in ((limiter.charge, 1), (limiter.refund, -1)):
-            amounts = {name: max(0, sign * amount) for name, amount in more.items()}
-            if any(amounts.values()):
-                yield change(admission.key, amounts)
+        if real is not None:
+            yield from correct(admission, real)
     except StoreUnavailable:
         plan.log_once("the store is away, and a request is not settled")
     except Exception:  # noqa: BLE001 - as above
         plan.log_once("the settlement failed, and the request costs what was estimated")
+
+
+def correct(admission: Admission, real_cost: Any) -> Generator[Any, Any, None]:
+    """Charge what a request cost more than estimated, rule by rule, and give back what it cost less."""
+    limiter = admission.limited.limiter
+    paid = _by_name(admission.cost, dict.fromkeys(admission.limited.rules, 1))
+    real = _by_name(admission.plan.checked_cost(real_cost, admission.limited), paid)
+    for change, sign in ((limiter.charge, 1), (limiter.refund, -1)):
+        amounts = {name: max(0, sign * (real[name] - paid[name])) for name in paid}
+        if any(amounts.values()):
+            yield change(admission.key, amounts)
 
 
 def run(flow: Generator[Any, Any, Any]) -> Any:

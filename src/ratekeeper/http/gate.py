@@ -7,16 +7,16 @@ An integration adapts its request, asks the gate to `admit` it, and then passes 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, TypedDict
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypedDict, cast
 
 from ratekeeper.clock import Clock
 from ratekeeper.core import Costs
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import problem
-from ratekeeper.http.admission import Admission, decide, place_of, run, run_async, settle
-from ratekeeper.http.headers import Fields, Headers
+from ratekeeper.http.admission import Admission, correct, decide, decide_on, is_plain, place_of, run, run_async, settle
+from ratekeeper.http.headers import EncodedFields, Fields, Headers
 from ratekeeper.http.keys import KeyFunction, by_address
 from ratekeeper.http.plan import Limited, Plan, Unidentified
 from ratekeeper.http.request import Answer, Reply, Request
@@ -25,9 +25,10 @@ from ratekeeper.http.waiters import Waiters
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
 from ratekeeper.resilience import OnError
-from ratekeeper.stores import Store
+from ratekeeper.stores import MemoryStore, Store
 
 DenyFunction = Callable[[Any, Decision], Reply]
+_new = tuple.__new__
 _BY_ADDRESS = by_address()
 _HEADERS = Headers()
 
@@ -110,6 +111,11 @@ class _Gate:
         now = None if self._clock is None else self._clock() / 1e9
         return admission.limited.writer.fields(admission.decision, admission.key, now)
 
+    def encoded_headers(self, admission: Admission) -> EncodedFields:
+        """Return the same in bytes, the names in lower case."""
+        now = None if self._clock is None else self._clock() / 1e9
+        return admission.limited.writer.encoded(admission.decision, admission.key, now)
+
     def denial(self, request: Request, admission: Admission) -> Reply:
         """Return the answer to a request that is not admitted."""
         told = self.headers(admission)
@@ -130,6 +136,12 @@ class _Gate:
         if admission.waits:
             self._waiters.leave(place_of(admission.plan, admission.key))
 
+    def _plan(self, request: Request) -> Plan:
+        for plan in self._plans:
+            if plan.matches is None or plan.matches(request):
+                break
+        return plan  # the last matches all
+
     def _limited(self, limit: Any, name: str) -> Limited:
         if isinstance(limit, Limiter | AsyncLimiter):
             if not isinstance(limit, self._limiter):
@@ -139,7 +151,10 @@ class _Gate:
         limiter = self._limiter(limit, self._store, prefix=prefix, **self._limiter_options)
         if isinstance(self._store, str):  # one store for all
             self._owner, self._store = limiter, limiter.store
-        return Limited(limiter, self._headers)
+        at_once = None
+        if isinstance(self._store, MemoryStore):  # which never waits, so nothing has to be awaited
+            at_once = Limiter(limit, self._store, prefix=prefix, **self._limiter_options).hit
+        return Limited(limiter, self._headers, at_once)
 
 
 class Gate(_Gate):
@@ -158,8 +173,14 @@ class Gate(_Gate):
 
     def admit(self, request: Request) -> Admission | None:
         """Decide on a request; None: it is not limited."""
-        admission: Admission | None = run(decide(self._plans, request, self._waiters))
-        return admission
+        plan = self._plan(request)
+        limited = plan.plain
+        if limited is None:
+            return cast("Admission | None", run(decide(plan, request, self._waiters)))
+        key = plan.find_key(request)
+        if not is_plain(key):
+            return cast("Admission | None", run(decide_on(key, plan, limited, request, self._waiters)))
+        return Admission(limited.limiter.hit(key, plan.cost), plan, limited, key, plan.cost)
 
     def hold(self, admission: Admission) -> None:
         """Wait through the delay of a bucket that shapes."""
@@ -173,6 +194,10 @@ class Gate(_Gate):
         """Correct the cost of a request that was answered."""
         if admission.plan.settle is not None and admission.decision.allowed:
             run(settle(request, admission, answer))
+
+    def correct(self, admission: Admission, real_cost: Costs) -> None:
+        """Charge what a request cost more than estimated, and give back what it cost less."""
+        run(correct(admission, real_cost))
 
     def close(self) -> None:
         """Close the store, if it was given as a URL."""
@@ -188,18 +213,40 @@ class AsyncGate(_Gate):
 
     async def admit(self, request: Request) -> Admission | None:
         """Decide on a request; None: it is not limited."""
-        admission: Admission | None = await run_async(decide(self._plans, request, self._waiters))
-        return admission
+        begun = self.begin(request)
+        return begun if begun is None or isinstance(begun, Admission) else await begun
+
+    def begin(self, request: Request) -> Admission | Awaitable[Admission | None] | None:
+        """Decide on a request at once, as in memory, or return what has to be awaited for it."""
+        plan = self._plan(request)
+        limited = plan.plain
+        if limited is None:
+            return run_async(decide(plan, request, self._waiters))
+        key = plan.find_key(request)
+        if not is_plain(key):
+            return run_async(decide_on(key, plan, limited, request, self._waiters))
+        if limited.hit_at_once is not None:
+            # The same as Admission(...), without the call that a tuple with names makes.
+            return _new(Admission, (limited.hit_at_once(key, plan.cost), plan, limited, key, plan.cost, False))
+        return _hit(plan, limited, key)
 
     async def settle(self, request: Request, admission: Admission, answer: Answer) -> None:
         """Correct the cost of a request that was answered."""
         if admission.plan.settle is not None and admission.decision.allowed:
             await run_async(settle(request, admission, answer))
 
+    async def correct(self, admission: Admission, real_cost: Costs) -> None:
+        """Charge what a request cost more than estimated, and give back what it cost less."""
+        await run_async(correct(admission, real_cost))
+
     async def close(self) -> None:
         """Close the store, if it was given as a URL."""
         if self._owner is not None:
             await self._owner.close()
+
+
+async def _hit(plan: Plan, limited: Limited, key: Any) -> Admission:
+    return Admission(await limited.limiter.hit(key, plan.cost), plan, limited, key, plan.cost)
 
 
 def _listed(argument: str, given: Any) -> list[Any]:

@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import ceil
+from time import time
 from typing import Any, Literal, get_args
 
 from ratekeeper.algorithms import Rule
@@ -24,6 +25,12 @@ from ratekeeper.rates import show
 
 Draft = Literal[10, 7, 6]
 Fields = list[tuple[str, str]]
+EncodedFields = list[tuple[bytes, bytes]]
+NAMES = (
+    *("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit"),
+    *("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "Retry-After"),
+)
+"""All headers that are ever written."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,12 @@ class HeaderWriter:
         self._limits = {name: str(rule.limit) for name, rule in rules.items()}
         self._quotas = {name: _quota(rule, options.units.get(name)) for name, rule in rules.items()}
         self._policy = self._policies(None)
+        # What nearly all applications have, one rule and all headers, is written as bytes straight away.
+        is_common = len(rules) == 1 and options.legacy and options.draft == 10 and options.partition_key is None
+        self._common = (
+            [value.encode() for value in (*self._limits.values(), *self._items.values())] if is_common else None
+        )
+        self._encoded_policy = (b"ratelimit-policy", self._policy.encode())
 
     def fields(self, decision: Decision, key: Any = None, now: float | None = None) -> Fields:
         """Return the headers, as names and values. `now` is the time in seconds since the epoch."""
@@ -69,11 +82,11 @@ class HeaderWriter:
         wait = _wait(decision)
         fields: Fields = []
         if options.legacy:
-            ends = (time.time() if now is None else now) + (decision.reset_after if wait is None else wait)
+            ends = (time() if now is None else now) + (decision.reset_after if wait is None else wait)
             fields = [
                 ("X-RateLimit-Limit", self._limits[decision.rule]),
                 ("X-RateLimit-Remaining", str(decision.remaining)),
-                ("X-RateLimit-Reset", str(math.ceil(ends))),
+                ("X-RateLimit-Reset", str(ceil(ends))),
             ]
         if options.draft == 10:
             policy = self._policy if options.partition_key is None else self._policies(key)
@@ -81,18 +94,32 @@ class HeaderWriter:
         elif options.draft is not None:
             fields += self._older(decision, wait)
         if options.retry_after and not decision.allowed and wait is not None:
-            fields.append(("Retry-After", str(math.ceil(wait))))
+            fields.append(("Retry-After", str(ceil(wait))))
         return fields
+
+    def encoded(self, decision: Decision, key: Any = None, now: float | None = None) -> EncodedFields:
+        """Return the headers as ASGI wants them: in bytes, the names in lower case."""
+        if self._common is None or not decision.allowed:
+            return encode(self.fields(decision, key, now))
+        limit, item = self._common
+        remaining, reset_after = decision.remaining, decision.reset_after
+        return [
+            (b"x-ratelimit-limit", limit),
+            (b"x-ratelimit-remaining", b"%d" % remaining),
+            (b"x-ratelimit-reset", b"%d" % ceil((time() if now is None else now) + reset_after)),
+            self._encoded_policy,
+            (b"ratelimit", b"%b;r=%d;t=%d" % (item, remaining, ceil(reset_after))),
+        ]
 
     def _standing(self, decision: Decision, wait: float | None, key: Any) -> str:
         if not decision.layers and self._options.partition_key is None:  # nearly always
-            time_left = "" if wait is None else f";t={math.ceil(wait)}"
+            time_left = "" if wait is None else f";t={ceil(wait)}"
             return f"{self._items[decision.rule]};r={decision.remaining}{time_left}"
         items = []
         for name, layer in (decision.layers or {decision.rule: decision}).items():
             # In a denial, the time of a rule that was not exceeded says nothing about when to come back.
             wait = None if layer.allowed and not decision.allowed else _wait(layer)
-            time_left = "" if wait is None else f";t={math.ceil(wait)}"
+            time_left = "" if wait is None else f";t={ceil(wait)}"
             items.append(f"{self._items[name]};r={layer.remaining}{time_left}{self._partition(name, key)}")
         return ", ".join(items)
 
@@ -113,7 +140,7 @@ class HeaderWriter:
         limit = self._limits[decision.rule]
         values = [("limit", limit), ("remaining", str(decision.remaining))]
         if wait is not None:
-            values.append(("reset", str(math.ceil(wait))))
+            values.append(("reset", str(ceil(wait))))
         if self._options.draft == 7:
             standing = ", ".join(f"{name}={value}" for name, value in values)
             return [("RateLimit-Policy", self._policy), ("RateLimit", standing)]
@@ -123,8 +150,13 @@ class HeaderWriter:
         ]
 
 
+def encode(fields: Fields) -> EncodedFields:
+    """Return headers as ASGI wants them."""
+    return [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in fields]
+
+
 def _quota(rule: Rule, unit: str | None) -> str:
-    window = max(1, math.ceil(rule.span_us / 1_000_000))  # whole seconds, rounded up: never more than there is
+    window = max(1, ceil(rule.span_us / 1_000_000))  # whole seconds, rounded up: never more than there is
     return f"q={rule.limit}{'' if unit is None else f';qu={structured.string(unit)}'};w={window}"
 
 

@@ -11,14 +11,17 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from ratekeeper.core import Keys
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.address import ClientAddress
 from ratekeeper.http.request import Request
 from ratekeeper.rates import show
 from ratekeeper.stores.port import Key
 
-KeyFunction = Callable[[Any], "Key | Awaitable[Key | None] | None"]
+PartFunction = Callable[[Any], "Key | Awaitable[Key | None] | None"]
 """Makes a key of a request; None says that there is none."""
+KeyFunction = Callable[[Any], "Keys | Awaitable[Keys | None] | None"]
+"""Makes a key of a request, or a mapping with one for each rule."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _LONG = 200  # characters; what a client sends may be of any length, a key may not
@@ -38,15 +41,9 @@ def by_address(
     how many proxies there are. They are read from the right of `header`. A header in several lines falls back to the
     peer, unless `join_lines` says that the proxy adds a line of its own, as HAProxy does.
     """
-    find = ClientAddress(
+    return ClientAddress(
         trusted_proxies, trusted_hops=trusted_hops, header=header, join_lines=join_lines, ipv6_prefix=ipv6_prefix
     )
-
-    def key(request: Request) -> str | None:
-        address = find(request)
-        return None if address is None else "address:" + address
-
-    return key
 
 
 def by_user() -> Callable[[Request], str | Awaitable[str | None] | None]:
@@ -98,7 +95,7 @@ def by_path() -> Callable[[Request], str | None]:
     return lambda request: _short("path:", request.path)
 
 
-def combine(*functions: KeyFunction) -> KeyFunction:
+def combine(*functions: PartFunction) -> PartFunction:
     """Key by all of these together; there is no key if one of them has none."""
     _check_functions("combine", functions)
 
@@ -111,10 +108,10 @@ def combine(*functions: KeyFunction) -> KeyFunction:
             if found is None:
                 return None
             keys.append(found)
-        return _together(keys)
+        return together(keys)
 
     async def finish(
-        request: Any, keys: list[Key], awaited: Awaitable[Key | None], rest: Sequence[KeyFunction]
+        request: Any, keys: list[Key], awaited: Awaitable[Key | None], rest: Sequence[PartFunction]
     ) -> Key | None:
         found = await awaited
         for function in rest:
@@ -122,12 +119,12 @@ def combine(*functions: KeyFunction) -> KeyFunction:
                 break
             keys.append(found)
             found = await _awaited(function(request))
-        return None if found is None else _together([*keys, found])
+        return None if found is None else together([*keys, found])
 
     return key
 
 
-def first_of(*functions: KeyFunction) -> KeyFunction:
+def first_of(*functions: PartFunction) -> PartFunction:
     """Key by the first of these that has one: the user, say, or else the address."""
     _check_functions("first_of", functions)
 
@@ -140,7 +137,7 @@ def first_of(*functions: KeyFunction) -> KeyFunction:
                 return found
         return None
 
-    async def finish(request: Any, awaited: Awaitable[Key | None], rest: Sequence[KeyFunction]) -> Key | None:
+    async def finish(request: Any, awaited: Awaitable[Key | None], rest: Sequence[PartFunction]) -> Key | None:
         found = await awaited
         for function in rest:
             if found is not None:
@@ -173,7 +170,7 @@ def check_function(argument: str, function: Any, *, takes: int = 1, for_asyncio:
         raise TypeError(f"{argument} must take {what}, unlike {show(function)}") from None
 
 
-def _check_functions(name: str, functions: Sequence[KeyFunction]) -> None:
+def _check_functions(name: str, functions: Sequence[PartFunction]) -> None:
     if not functions:
         raise InvalidRule(f"{name} needs at least one key function")
     for place, function in enumerate(functions):
@@ -184,7 +181,8 @@ async def _awaited(found: Key | Awaitable[Key | None] | None) -> Key | None:
     return await found if isinstance(found, Awaitable) else found
 
 
-def _together(keys: Sequence[Key]) -> Key:
+def together(keys: Sequence[Key]) -> Key:
+    """Make one key of several, so that no two sequences of them make the same."""
     parts = [key if isinstance(key, tuple) else (key,) for key in keys]
     if not any(isinstance(key, tuple) for key in keys):
         return tuple(part for group in parts for part in group)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from ratekeeper import arguments
+from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.headers import Headers, HeaderWriter
 from ratekeeper.http.keys import KeyFunction, check_function
@@ -27,8 +28,9 @@ _log = logging.getLogger("ratekeeper")
 class Limited:
     """A limiter, and what is known of its rules."""
 
-    def __init__(self, limiter: Any, headers: Headers) -> None:
+    def __init__(self, limiter: Any, headers: Headers, hit_at_once: Callable[..., Decision] | None = None) -> None:
         self.limiter = limiter
+        self.hit_at_once = hit_at_once
         self.rules = limiter.rules
         self.shapes = any(rule.shapes for rule in self.rules.values())
         self.writer = HeaderWriter(self.rules, headers)
@@ -49,7 +51,7 @@ class Plan:
         for_asyncio: bool,
     ) -> None:
         self.title = route.title
-        self.matches = route.matcher()
+        self.matches = None if route.matches_all else route.matcher()
         self.key = route.key or key
         self.unidentified = unidentified
         self.settle = route.settle or settle
@@ -75,6 +77,9 @@ class Plan:
             raise InvalidRule(f"{self._place}: {error}") from None
         except TypeError as error:
             raise TypeError(f"{self._place}: {error}") from None
+        # What nearly all applications have: rules and a cost that are known, and nothing to wait for.
+        is_plain = self.limited is not None and not self.limited.shapes and self.cost_function is None
+        self.plain = self.limited if is_plain else None
 
     def find_key(self, request: Request) -> Any:
         """Return what the key function gives; None, which is logged, if it gives nothing or fails."""

@@ -60,11 +60,14 @@ class Route:
         """The route in words."""
         return " ".join((*sorted(map(str.upper, self.methods or ())), self.path))
 
+    @property
+    def matches_all(self) -> bool:
+        """Whether every request is this route's."""
+        return self.methods is None and self.path == "*"
+
     def matcher(self) -> Callable[[Request], bool]:
         """Return what tells whether a request is this route's."""
         matches = path_matcher(self.path)
-        if self.methods is None and self.path == "*":
-            return lambda _: True
         if self.methods is None:
             return lambda request: matches(request.path)
         methods = frozenset(method.upper() for method in self.methods)

@@ -1,0 +1,245 @@
+"""Rate limits for any ASGI application, as one plain middleware class.
+
+    app = RateLimitMiddleware(app, "100/minute", exempt=["/healthz"])
+
+HTTP requests and WebSocket connections are limited; a stream passes untouched; lifespan events pass through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ratekeeper.http import Admission, Answer, AsyncGate, Reply, Route
+from ratekeeper.http.headers import NAMES, EncodedFields, encode
+from ratekeeper.http.routes import Limit
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ratekeeper.http import Options
+
+__all__ = ["RateLimitMiddleware", "Route", "ScopeRequest"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_MAX_HELD_BYTES = 65_536  # of a body that arrives while its request is held; the rest waits in the socket
+_POLICY_VIOLATION = 1008
+_NAMES = frozenset(name.lower().encode() for name in NAMES)
+
+
+class RateLimitMiddleware:
+    """Limits an application. `limit` and the options are those of `ratekeeper.http.Gate`."""
+
+    def __init__(self, app: App, limit: Limit = None, **options: Unpack[Options]) -> None:
+        self.app = app
+        self.gate = AsyncGate(limit, **options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, connection or lifespan."""
+        kind = scope["type"]
+        if kind not in ("http", "websocket"):
+            await self.app(scope, receive, self._closing(send) if kind == "lifespan" else send)
+            return
+        gate = self.gate
+        request = ScopeRequest(scope)
+        begun = gate.begin(request)
+        admission = begun if begun is None or isinstance(begun, Admission) else await begun
+        if admission is None:
+            await self.app(scope, receive, send)
+            return
+        decision = admission.decision
+        if not decision.allowed:
+            await refuse(scope, receive, send, gate.denial(request, admission))
+        elif decision.delay:
+            await self._hold(request, admission, receive, send)
+        elif admission.plan.settle is not None:
+            await self._settle(request, admission, receive, send)
+        else:  # nearly always: nothing but the application is awaited any more
+            await self.app(scope, receive, _telling(gate.encoded_headers(admission), send))
+
+    async def _settle(self, request: ScopeRequest, admission: Admission, receive: Receive, send: Send) -> None:
+        """Serve a request and settle its cost, if there is anything to settle."""
+        fields = self.gate.encoded_headers(admission)
+        settlement = _Settlement(self.gate, request, admission, _telling(fields, send))
+        try:
+            await self.app(request.raw, receive, settlement.send)
+        finally:
+            await settlement.finish()
+
+    async def _hold(self, request: ScopeRequest, admission: Admission, receive: Receive, send: Send) -> None:
+        """Let a request wait for its turn; if its client leaves, the turn stays empty."""
+        listener = _Listener(receive)
+        try:
+            try:
+                has_left = await listener.leaves_within(admission.decision.delay)
+            finally:
+                self.gate.leave(admission)
+            if not has_left:
+                await self._settle(request, admission, listener.receive, send)
+        finally:
+            listener.close()
+
+    def _closing(self, send: Send) -> Send:
+        async def close_at_the_end(message: Message) -> None:
+            if message["type"].startswith("lifespan.shutdown."):
+                await self.gate.close()
+            await send(message)
+
+        return close_at_the_end
+
+
+class ScopeRequest:
+    """An ASGI scope, as `ratekeeper.http` sees a request."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, scope: Scope) -> None:
+        self.raw = scope
+
+    @property
+    def method(self) -> str:
+        return self.raw.get("method", "WEBSOCKET")  # type: ignore[no-any-return]
+
+    @property
+    def path(self) -> str:
+        return self.raw["path"]  # type: ignore[no-any-return]
+
+    @property
+    def peer(self) -> str | None:
+        client = self.raw.get("client")
+        return client[0] if client else None
+
+    @property
+    def user_id(self) -> str | None:
+        return identity(self.raw.get("user"))
+
+    def header(self, name: str) -> Sequence[str]:
+        wanted = name.encode("latin-1")
+        return [value.decode("latin-1") for known, value in self.raw["headers"] if known == wanted]
+
+
+def identity(user: Any) -> str | None:
+    """Return the identity of a user, as an authentication middleware left one in the scope."""
+    if user is None or isinstance(user, str):
+        return user
+    if not getattr(user, "is_authenticated", True):
+        return None
+    try:
+        return str(user.identity)
+    except (AttributeError, NotImplementedError):  # as Starlette's SimpleUser
+        return str(user.display_name)
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, reply: Reply) -> None:
+    """Answer a request, or a connection that was not accepted, instead of the application."""
+    start: Message = {"status": reply.status, "headers": encode(reply.headers)}
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", **start})
+        await send({"type": "http.response.body", "body": reply.body})
+        return
+    await receive()  # the wish to connect
+    if "websocket.http.response" in (scope.get("extensions") or ()):
+        await send({"type": "websocket.http.response.start", **start})
+        await send({"type": "websocket.http.response.body", "body": reply.body})
+    else:
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": "rate limit exceeded"})
+
+
+def _telling(fields: EncodedFields, send: Send) -> Send:
+    """Add headers to the start of an answer; what the application itself has set stays."""
+
+    def tell(message: Message) -> Awaitable[None]:  # plain: a stream's chunks should not go through one more coroutine
+        if message["type"] in ("http.response.start", "websocket.accept"):
+            given = message.get("headers") or ()
+            own = fields
+            for name, _ in given:
+                if name in _NAMES:
+                    own = [field for field in own if field[0] != name]
+            message = {**message, "headers": [*given, *own]}
+        return send(message)
+
+    return tell
+
+
+class _Settlement:
+    """Watches an answer go out, and settles its cost when it has."""
+
+    def __init__(self, gate: AsyncGate, request: ScopeRequest, admission: Admission, send: Send) -> None:
+        self._gate = gate
+        self._request = request
+        self._admission = admission
+        self._send = send
+        self._status = 500  # what becomes of a request whose application raises
+        self._size = 0
+        self._settled = False
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.start":
+            self._status = message["status"]
+        elif kind == "websocket.accept":
+            self._status = 101
+        self._size += len(message.get("body") or message.get("bytes") or message.get("text") or "")
+        await self._send(message)
+        if kind == "http.response.body" and not message.get("more_body"):
+            await self.finish()  # now, and not after the application's background tasks
+
+    async def finish(self) -> None:
+        if not self._settled:
+            self._settled = True
+            answer = Answer(self._status, self._size)
+            settling = asyncio.ensure_future(self._gate.settle(self._request, self._admission, answer))
+            _settling.add(settling)
+            settling.add_done_callback(_settling.discard)
+            await asyncio.shield(settling)  # frameworks cancel the sender of an answer once its client is gone
+
+
+_settling: set[asyncio.Future[None]] = set()  # a loop holds its tasks weakly
+
+
+class _Listener:
+    """Hears whether a client leaves, and keeps what it sends meanwhile for the application."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._kept: deque[Message] = deque()
+        self._size = 0
+        self._coming: asyncio.Future[Message] | None = None
+
+    async def leaves_within(self, seconds: float) -> bool:
+        """Wait this long, or until the client leaves."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
+        while (left := ends - loop.time()) > 0:
+            if self._size >= _MAX_HELD_BYTES:
+                await asyncio.sleep(left)
+                break
+            if self._coming is None:
+                self._coming = asyncio.ensure_future(self._receive())
+            done, _ = await asyncio.wait([self._coming], timeout=left)
+            if done:
+                message = self._coming.result()
+                self._coming = None
+                if message["type"].endswith(".disconnect"):
+                    return True
+                self._kept.append(message)
+                self._size += len(message.get("body", b""))
+        return False
+
+    async def receive(self) -> Message:
+        """Give the application what came, and then what comes."""
+        if self._kept:
+            return self._kept.popleft()
+        coming, self._coming = self._coming, None
+        return await (self._receive() if coming is None else coming)
+
+    def close(self) -> None:
+        if self._coming is not None:
+            self._coming.cancel()

@@ -1,0 +1,118 @@
+"""Rate limits for FastAPI: a dependency for routes, routers and the application, a decorator, and the middleware.
+
+    @app.get("/search", dependencies=[Depends(RateLimit("10/minute", key=by_user()))])
+    async def search(query: str): ...
+
+`document(app)` shows the 429 answers in the application's OpenAPI schema.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fastapi import FastAPI, Response, routing
+from starlette.requests import HTTPConnection
+
+from ratekeeper.http import Admission
+from ratekeeper.http.problem import PROBLEM_TYPE
+from ratekeeper.integrations import starlette
+from ratekeeper.integrations.starlette import Connection, RateLimitExceeded, RateLimitMiddleware, Route, limited, tell
+
+__all__ = [
+    "RESPONSES",
+    "Connection",
+    "RateLimit",
+    "RateLimitExceeded",
+    "RateLimitMiddleware",
+    "Route",
+    "document",
+    "limited",
+]
+
+
+class RateLimit(starlette.RateLimit):
+    """A limit as a dependency; as a parameter, its value is the `Admission`, which `correct` takes."""
+
+    async def __call__(self, connection: HTTPConnection, response: Response) -> Admission | None:
+        """Admit a request, or raise `RateLimitExceeded`."""
+        admission = await self.admit(connection)
+        tell(response, self.headers(admission))
+        return admission
+
+
+def _integer(description: str) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": "integer"}}
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": "string"}}
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    429: {
+        "description": "Too many requests",
+        "headers": {
+            "Retry-After": _integer("Seconds until the same request is admitted; absent if it never is."),
+            "RateLimit-Policy": _text("The limits."),
+            "RateLimit": _text("What is left of each limit, and for how long."),
+            "X-RateLimit-Limit": _integer("The limit that binds."),
+            "X-RateLimit-Remaining": _integer("What is left of it."),
+            "X-RateLimit-Reset": _integer("When there is more, in seconds since the epoch."),
+        },
+        "content": {
+            "application/problem+json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["type", "title", "status", "violated-policies"],
+                    "properties": {
+                        "type": {"type": "string", "const": PROBLEM_TYPE},
+                        "title": {"type": "string"},
+                        "status": {"type": "integer", "const": 429},
+                        "detail": {"type": "string"},
+                        "violated-policies": {"type": "array", "items": {"type": "string"}},
+                    },
+                }
+            }
+        },
+    }
+}
+"""The 429 answer, for `responses=` of a route or router; `document` adds it wherever there is a limit."""
+
+
+def document(app: FastAPI) -> None:
+    """Show the 429 answer of every route that is limited in the application's OpenAPI schema."""
+    make_schema = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = make_schema()
+        for route in _routes(app):
+            if _is_limited(route):
+                _add_response(schema, route)
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _routes(app: FastAPI) -> Iterable[Any]:
+    """Give the application's routes, those of the routers that it includes, too."""
+    flatten: Callable[[Any], Iterable[Any]] = getattr(routing, "iter_route_contexts", iter)  # older ones keep them flat
+    return flatten(app.routes)
+
+
+def _is_limited(route: Any) -> bool:
+    waiting = [getattr(route, "dependant", None)]
+    while waiting:
+        dependant = waiting.pop()
+        if dependant is not None:
+            call = dependant.call
+            if isinstance(call, RateLimit) or hasattr(call, "ratekeeper_limit"):
+                return True
+            waiting += dependant.dependencies
+    return False
+
+
+def _add_response(schema: dict[str, Any], route: Any) -> None:
+    operations = schema.get("paths", {}).get(getattr(route, "path_format", ""), {})
+    for method in getattr(route, "methods", None) or ():
+        operation = operations.get(method.lower())
+        if operation is not None:
+            operation.setdefault("responses", {}).setdefault("429", RESPONSES[429])

@@ -1,0 +1,208 @@
+"""Rate limits for Starlette, and what FastAPI builds on: the middleware, and a decorator for single endpoints.
+
+@limited("10/minute")
+async def search(request): ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException, WebSocketException
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from ratekeeper.decision import Decision
+from ratekeeper.errors import RateLimited
+from ratekeeper.http import Admission, AsyncGate, Reply, Route, by_address
+from ratekeeper.http.headers import Fields
+from ratekeeper.http.keys import KeyFunction, check_function, together
+from ratekeeper.http.routes import Limit
+from ratekeeper.integrations.asgi import RateLimitMiddleware, identity
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ratekeeper.http import Options
+
+__all__ = ["Connection", "RateLimit", "RateLimitExceeded", "RateLimitMiddleware", "Route", "limited"]
+
+_View = TypeVar("_View", bound=Callable[..., Any])
+_CONNECTION, _RESPONSE = "ratekeeper_connection", "ratekeeper_response"
+_ADDED = {_CONNECTION: HTTPConnection, _RESPONSE: Response}
+_POLICY_VIOLATION = 1008
+
+
+class Connection(HTTPConnection):
+    """A request or WebSocket of Starlette's, with what key, cost and rules functions of `ratekeeper.http` ask for."""
+
+    @property
+    def method(self) -> str:
+        return self.scope.get("method", "WEBSOCKET")  # type: ignore[no-any-return]
+
+    @property
+    def path(self) -> str:
+        return self.scope["path"]  # type: ignore[no-any-return]
+
+    @property
+    def peer(self) -> str | None:
+        return None if self.client is None else self.client.host
+
+    @property
+    def user_id(self) -> str | None:
+        return identity(self.scope.get("user"))
+
+    @property
+    def raw(self) -> Any:
+        return self.scope
+
+    def header(self, name: str) -> Sequence[str]:
+        return self.headers.getlist(name)
+
+
+class RateLimitExceeded(RateLimited, HTTPException):
+    """A denied request: an `HTTPException` that becomes the 429 answer."""
+
+    def __init__(self, decision: Decision, reply: Reply) -> None:
+        told = {name: value for name, value in reply.headers if not name.lower().startswith("content-")}
+        HTTPException.__init__(self, reply.status, reply.body.decode("utf-8", "replace"), told)
+        self.decision = decision
+        self.reply = reply
+
+
+class RateLimit:
+    """A limit for single endpoints; `limit` and the options are those of `ratekeeper.http.Gate`.
+
+    With a `name`, all that has this limit counts together; otherwise each endpoint counts for itself.
+    """
+
+    def __init__(self, limit: Limit, *, name: str | None = None, **options: Unpack[Options]) -> None:
+        for option in ("routes", "exempt", "settle"):
+            if option in options:
+                raise TypeError(f"{option} is an option of RateLimitMiddleware; this limit is for single endpoints")
+        if name is None:
+            options["key"] = _for_each_endpoint(options.get("key") or by_address())
+        else:
+            options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{name}"
+        self.gate = AsyncGate(limit, **options)
+
+    async def admit(self, connection: HTTPConnection) -> Admission | None:
+        """Admit a request, after its delay if it has one, or raise `RateLimitExceeded`; None: it is not limited."""
+        own = Connection(connection.scope)
+        admission = await self.gate.admit(own)
+        if admission is None:
+            return None
+        if not admission.decision.allowed:
+            raise self._refusal(own, admission)
+        if admission.decision.delay:
+            try:
+                await asyncio.sleep(admission.decision.delay)
+            finally:
+                self.gate.leave(admission)
+        return admission
+
+    async def correct(self, admission: Admission | None, real_cost: int | Mapping[str, int]) -> None:
+        """Charge what a request cost more than estimated, and give back what it cost less."""
+        if admission is not None:
+            await self.gate.correct(admission, real_cost)
+
+    def headers(self, admission: Admission | None) -> Fields:
+        """Return the headers that tell a client how it stands."""
+        return [] if admission is None else self.gate.headers(admission)
+
+    def _refusal(self, connection: Connection, admission: Admission) -> Exception:
+        extensions = connection.scope.get("extensions") or ()
+        if connection.scope["type"] == "websocket" and "websocket.http.response" not in extensions:
+            return WebSocketException(_POLICY_VIOLATION, "rate limit exceeded")
+        # Unless the application has a handler of its own, the answer is the problem document as it is.
+        handlers = connection.scope.get("starlette.exception_handlers")
+        if handlers is not None:
+            handlers[0].setdefault(RateLimitExceeded, _answer)
+        return RateLimitExceeded(admission.decision, self.gate.denial(connection, admission))
+
+
+def limited(limit: Limit, *, name: str | None = None, **options: Unpack[Options]) -> Callable[[_View], _View]:
+    """Limit one endpoint of Starlette or FastAPI, sync or async, whether or not it takes the request."""
+    rate_limit = RateLimit(limit, name=name, **options)
+
+    def decorate(view: _View) -> _View:
+        if inspect.isgeneratorfunction(view) or inspect.isasyncgenfunction(view):
+            raise TypeError(f"{view.__qualname__} is a generator; limit it with a dependency, Depends(RateLimit(...))")
+        is_async = inspect.iscoroutinefunction(view)
+        signature = inspect.signature(view)
+
+        @functools.wraps(view)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            connection = kwargs.get(_CONNECTION) or _connection(args, kwargs)
+            response = kwargs.get(_RESPONSE)
+            for added in _ADDED.keys() - signature.parameters.keys():  # another limit of the view may want them, too
+                kwargs.pop(added, None)
+            fields = rate_limit.headers(await rate_limit.admit(connection))
+            result = await (view(*args, **kwargs) if is_async else run_in_threadpool(view, *args, **kwargs))
+            tell(result if isinstance(result, Response) else response, fields)
+            return result
+
+        call.__signature__ = _with_connection(signature)  # type: ignore[attr-defined]
+        call.ratekeeper_limit = rate_limit  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def tell(response: Response | None, fields: Fields) -> None:
+    """Set headers on a response."""
+    if response is not None:
+        for name, value in fields:
+            response.headers[name] = value
+
+
+def _answer(_: HTTPConnection, error: Exception) -> Response:
+    reply: Reply = error.reply  # type: ignore[attr-defined]
+    return Response(reply.body, reply.status, dict(reply.headers))
+
+
+def _for_each_endpoint(key: KeyFunction) -> KeyFunction:
+    """Put the endpoint in front of a key, so that each counts for itself."""
+    check_function("key", key)
+
+    def scoped(connection: Connection) -> Any:
+        found = key(connection)
+        return later(connection, found) if isinstance(found, Awaitable) else scope(connection, found)
+
+    async def later(connection: Connection, found: Awaitable[Any]) -> Any:
+        return scope(connection, await found)
+
+    def scope(connection: Connection, found: Any) -> Any:
+        if isinstance(found, Mapping):
+            return {rule: together([_endpoint(connection), own]) for rule, own in found.items()}
+        return None if found is None else together([_endpoint(connection), found])
+
+    return scoped
+
+
+def _endpoint(connection: Connection) -> str:
+    endpoint = connection.scope.get("endpoint")
+    path = getattr(connection.scope.get("route"), "path", "")
+    return f"{getattr(endpoint, '__module__', '')}.{getattr(endpoint, '__qualname__', '')} {path}"
+
+
+def _connection(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> HTTPConnection:
+    return next(each for each in (*args, *kwargs.values()) if isinstance(each, HTTPConnection))
+
+
+def _with_connection(signature: inspect.Signature) -> inspect.Signature:
+    """Add what FastAPI passes by type to a signature, behind the endpoint's own parameters."""
+    parameters = list(signature.parameters.values())
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind)
+        for name, kind in _ADDED.items()
+        if name not in signature.parameters
+    ]
+    if parameters and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD:
+        return signature.replace(parameters=[*parameters[:-1], *added, parameters[-1]])
+    return signature.replace(parameters=[*parameters, *added])
