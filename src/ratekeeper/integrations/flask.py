@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from flask import Blueprint, Flask, Response, current_app, g, request
+from flask import Blueprint, Flask, Request, Response, current_app, request
 from werkzeug.exceptions import TooManyRequests
 
 from ratekeeper import stores
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["RateLimitExceeded", "RateLimiter", "Route"]
 
 _Limitable = TypeVar("_Limitable", bound=Callable[..., Any] | Blueprint)
+_PASSED = "ratekeeper.passed"  # where a request's environ keeps the limits that it has met
 _STRATEGIES = ("fixed-window", "moving-window", "sliding-window-counter")
 
 
@@ -77,6 +78,7 @@ class RateLimiter:
         """Limit an application, by its configuration as it is now."""
         default, application, is_enabled, strategy, options = _configured(app.config)
         state = _State(
+            app.view_functions,
             default if self._default is None else self._default,
             application if self._application is None else self._application,
             strategy,
@@ -125,7 +127,8 @@ class RateLimiter:
         def call(*args: Any, **kwargs: Any) -> Any:
             state = self._state()
             if state is not None:
-                state.admit(spec, f"{request.endpoint} {title}")
+                own = _current()
+                state.admit(own, spec, f"{own.endpoint} {title}")
             return (current_app.ensure_sync(view) if is_async else view)(*args, **kwargs)
 
         call.ratekeeper_limited = True  # type: ignore[attr-defined]
@@ -138,19 +141,23 @@ class RateLimiter:
             raise RuntimeError("a view is limited, but init_app was not called for this application") from None
 
     def _before_request(self, state: _State) -> None:
-        endpoint = request.endpoint or ""
-        view = current_app.view_functions.get(endpoint)
-        if getattr(view, "ratekeeper_exempt", False):
+        own = _current()
+        endpoint = own.endpoint or ""
+        view = state.views.get(endpoint)
+        if hasattr(view, "ratekeeper_exempt"):
             return
-        blueprints = [current_app.blueprints[name] for name in request.blueprints]
-        if not self._exempt.isdisjoint(blueprints):
-            return
-        state.admit_to_application()
+        specs = state.defaults
+        if "." in endpoint and (self._exempt or self._of_blueprint):
+            blueprints = [current_app.blueprints[name] for name in own.blueprints]
+            if not self._exempt.isdisjoint(blueprints):
+                return
+            specs = next((self._of_blueprint[each] for each in blueprints if each in self._of_blueprint), specs)
+        if state.application is not None:
+            _admit(own, state.application)
         if view is None or hasattr(view, "ratekeeper_limited") or endpoint.rpartition(".")[2] == "static":
             return
-        limited = next((blueprint for blueprint in blueprints if blueprint in self._of_blueprint), None)
-        for spec in state.defaults if limited is None else self._of_blueprint[limited]:
-            state.admit(spec, endpoint)
+        for spec in specs:
+            state.admit(own, spec, endpoint)
 
 
 class _Spec:
@@ -172,13 +179,17 @@ class _Passed(NamedTuple):
 class _State:
     """What an extension has for one application."""
 
-    def __init__(self, default: Limit, application: Limit, strategy: str | None, options: Options) -> None:
+    def __init__(
+        self, views: Mapping[str, Any], default: Limit, application: Limit, strategy: str | None, options: Options
+    ) -> None:
         store = options.get("store", "memory://")
         options["store"] = stores.from_url(store) if isinstance(store, str) else store
         options.setdefault("max_waiters", MAX_HELD)
         self._strategy = strategy
-        self._application = Gate(self._rules(application), **options)
-        options.pop("routes", None)
+        self._first = Gate(self._rules(application), **options)
+        routes = options.pop("routes", None)
+        self.application = None if application is None and not routes else self._first
+        self.views = views
         self._options = options
         self._prefix = options.get("prefix", "ratekeeper")
         self._gates: dict[tuple[_Spec, str], Gate] = {}
@@ -186,21 +197,17 @@ class _State:
         for spec in self.defaults:
             self._gate(spec, "")
 
-    def admit_to_application(self) -> None:
-        """Let a request pass the limits that are for all."""
-        _admit(self._application)
-
-    def admit(self, spec: _Spec, scope: str) -> None:
+    def admit(self, own: Request, spec: _Spec, scope: str) -> None:
         """Let a request pass a limit, which counts for what is in scope only, unless it has a name."""
         scope = scope if spec.name is None else spec.name
-        _admit(self._gates.get((spec, scope)) or self._gate(spec, scope))
+        _admit(own, self._gates.get((spec, scope)) or self._gate(spec, scope))
 
     def _gate(self, spec: _Spec, scope: str) -> Gate:
         route = spec.route
         route = Route("*", self._rules(route.limit), route.methods, route.key, route.cost, route.settle, name="")
         options: Options = {**self._options, "routes": [route], "prefix": f"{self._prefix}:{scope}"}
         gate = self._gates[spec, scope] = Gate(**options)
-        gate.wait_with(self._application)
+        gate.wait_with(self._first)
         return gate
 
     def _rules(self, limit: Any) -> Any:
@@ -219,26 +226,34 @@ class _State:
         return limit
 
 
-def _admit(gate: Gate) -> None:
-    own = EnvironRequest(request.environ, request)
-    admission = gate.admit(own)
+def _current() -> Request:
+    """Return the request itself: each look through Flask's proxy costs as much as a decision."""
+    return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - it is documented
+
+
+def _admit(own: Request, gate: Gate) -> None:
+    asked = EnvironRequest(own.environ, own)
+    admission = gate.admit(asked)
     if admission is None:
         return
-    g.setdefault("ratekeeper", []).append(_Passed(gate, own, admission))
+    own.environ.setdefault(_PASSED, []).append(_Passed(gate, asked, admission))
     if not admission.decision.allowed:
-        raise RateLimitExceeded(admission.decision, gate.denial(own, admission))
+        raise RateLimitExceeded(admission.decision, gate.denial(asked, admission))
     if admission.decision.delay:
         gate.hold(admission)
 
 
 def _tell(response: Response) -> Response:
     """Add the headers of the tightest limit, and see to the settlement of all."""
-    passed: list[_Passed] = g.pop("ratekeeper", [])
-    if not passed:
+    passed: list[_Passed] | None = _current().environ.pop(_PASSED, None)
+    if passed is None:
         return response
     gate, _, admission = min(passed, key=_room) if len(passed) > 1 else passed[0]
+    headers = response.headers
+    names = {name.lower() for name, _ in headers}
     for name, value in gate.headers(admission):
-        response.headers.setdefault(name, value)
+        if name.lower() not in names:  # what the application itself has set stays
+            headers.add(name, value)
     for each in passed:
         if each.admission.plan.settle is not None:
             _settle_at_end(each, response)
