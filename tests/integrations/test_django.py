@@ -170,6 +170,11 @@ def test_who_is_signed_in_is_told_apart(configured, kind):
     assert statuses == [200, 200, 429, 200, 429]
 
 
+def test_it_can_be_switched_off(configured, view):
+    configured(limit=ONE, enabled=False)
+    assert [through(limited(ONE)(view)).status_code for _ in range(2)] == [200, 200]
+
+
 def test_functions_may_be_given_by_their_dotted_names(configured, view):
     configured(limit=ONE, key="tests.integrations.test_django.everybody")
     assert [through(view, REMOTE_ADDR=f"192.0.2.{n}").status_code for n in (1, 2)] == [200, 429]

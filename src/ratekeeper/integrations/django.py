@@ -7,6 +7,7 @@
     def login(request): ...
 
 The setting has a `limit` and the options of `ratekeeper.http.Gate`; a function may be given by its dotted name.
+`"enabled": False` switches all limits off.
 """
 
 from __future__ import annotations
@@ -196,6 +197,8 @@ async def serve_async(
 def gate_for(kind: Any, spec: Spec | None = None, scope: str = "") -> Any:
     """Return the gate of a limit, or the project's own; `kind` is Gate or AsyncGate."""
     limit, options = _configured(kind)
+    if not options.pop("enabled"):
+        return kind()
     if spec is None:
         return kind(limit, **options)
     options["routes"] = [spec.route]
@@ -205,15 +208,15 @@ def gate_for(kind: Any, spec: Spec | None = None, scope: str = "") -> Any:
     return gate
 
 
-def _configured(kind: Any) -> tuple[Limit, Options]:
+def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
     """Read the setting, for a sync or an async gate."""
     given = getattr(settings, "RATEKEEPER", {})
     if not isinstance(given, dict):
         raise TypeError(f"settings.RATEKEEPER must be a dict, not {show(given)}")
-    unknown = given.keys() - Options.__annotations__.keys() - {"limit"}
+    unknown = given.keys() - Options.__annotations__.keys() - {"limit", "enabled"}
     if unknown:
         raise InvalidRule(f"settings.RATEKEEPER has an unknown option {min(unknown, key=str)!r}")
-    values = dict(given)
+    values = {"enabled": True, **given}
     for name in _FUNCTIONS:
         if isinstance(values.get(name), str):
             values[name] = import_string(values[name])
@@ -222,7 +225,7 @@ def _configured(kind: Any) -> tuple[Limit, Options]:
         values["store"] = _store(url, kind is AsyncGate and not url.startswith("memory"))
     if kind is Gate:
         values.setdefault("max_waiters", MAX_HELD)
-    return values.pop("limit", None), values  # type: ignore[return-value]
+    return values.pop("limit", None), values
 
 
 @functools.cache
