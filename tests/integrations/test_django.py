@@ -350,6 +350,7 @@ def test_a_throttle_holds_what_is_shaped(configured):
     [
         ({"limit": "many"}, InvalidRule, "route '\\*': cannot read rule 'many'"),
         ({"limits": "1/s"}, InvalidRule, "settings.RATEKEEPER has an unknown option 'limits'"),
+        ({"exempt": iter(["/a"])}, TypeError, "settings.RATEKEEPER\\['exempt'\\] must be a list"),
         ({"key": "nowhere.key"}, ImportError, "nowhere"),
         ({"store": "mongodb://x"}, InvalidRule, "has an unknown scheme"),
         (["1/s"], TypeError, "settings.RATEKEEPER must be a dict"),

@@ -191,6 +191,11 @@ def test_paths_may_be_exempt_and_have_rules():
     assert statuses(an_app(limiter), "/a", "/a", "/b", "/b") == [200, 200, 200, 429]
 
 
+def test_paths_may_come_from_what_can_be_read_once():
+    limiter = RateLimiter(default=ONE, exempt=iter(["/a"]))
+    assert statuses(an_app(limiter), "/a", "/a", "/b", "/b") == [200, 200, 200, 429]
+
+
 def test_an_error_handler_may_answer_a_denial():
     app = an_app(RateLimiter(default=ONE))
 

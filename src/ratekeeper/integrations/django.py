@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -216,6 +216,9 @@ def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
     unknown = given.keys() - Options.__annotations__.keys() - {"limit", "enabled"}
     if unknown:
         raise InvalidRule(f"settings.RATEKEEPER has an unknown option {min(unknown, key=str)!r}")
+    for name, value in given.items():
+        if isinstance(value, Iterator):  # it would be empty for the second gate
+            raise TypeError(f"settings.RATEKEEPER[{name!r}] must be a list, not {show(value)}")
     values = {"enabled": True, **given}
     for name in _FUNCTIONS:
         if isinstance(values.get(name), str):

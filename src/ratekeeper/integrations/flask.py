@@ -26,6 +26,7 @@ from ratekeeper.core import Costs
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule, RateLimited
 from ratekeeper.http import Admission, Answer, Gate, Headers, Reply, Route
+from ratekeeper.http.gate import for_several
 from ratekeeper.http.keys import KeyFunction
 from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules_function
 from ratekeeper.integrations.wsgi import MAX_HELD, Counted, EnvironRequest
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["RateLimitExceeded", "RateLimiter", "Route"]
 
 _Limitable = TypeVar("_Limitable", bound=Callable[..., Any] | Blueprint)
-_PASSED = "ratekeeper.passed"  # where a request's environ keeps the limits that it has met
+_PASSED = "ratekeeper.passed"  # where a request's environ keeps the limits that it has come to
 _STRATEGIES = ("fixed-window", "moving-window", "sliding-window-counter")
 
 
@@ -65,10 +66,10 @@ class RateLimiter:
     def __init__(
         self, app: Flask | None = None, *, default: Limit = None, application: Limit = None, **options: Unpack[Options]
     ) -> None:
-        _check(options)
+        self._options = for_several(options)
+        _check(self._options)
         self._default = default
         self._application = application
-        self._options = options
         self._of_blueprint: dict[Blueprint, list[_Spec]] = {}
         self._exempt: set[Blueprint] = set()
         if app is not None:
@@ -169,7 +170,7 @@ class _Spec:
 
 
 class _Passed(NamedTuple):
-    """A limit that a request has passed, or not."""
+    """A limit that a request has come to, and what it said."""
 
     gate: Gate
     request: EnvironRequest
