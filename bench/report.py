@@ -21,7 +21,16 @@ RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 CHART = ROOT / "docs" / "benchmarks.svg"
 
-PACKAGES = ("ratekeeper", "limits", "throttled-py", "pyrate-limiter", "aiolimiter")
+PACKAGES = (
+    "ratekeeper",
+    "limits",
+    "throttled-py",
+    "pyrate-limiter",
+    "aiolimiter",
+    "slowapi",
+    "fastapi-limiter",
+    "uvicorn",
+)
 
 METHOD = (
     "Every figure comes from `make bench`. Contestants take turns within each round and the median of the "

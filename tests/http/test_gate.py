@@ -449,3 +449,12 @@ def test_a_gate_closes_the_store_that_it_made(gate):
 def test_users_are_told_apart(gate):
     limited = gate("1/minute", key=by_user())
     assert verdicts(limited, a_request(user="a"), a_request(user="b"), a_request(user="a")) == [True, True, False]
+
+
+def test_a_full_house_that_empties_meanwhile_admits(gate):
+    clock = ManualClock(NOW)
+    limited = gate(SHAPING, max_waiters=0, clock=clock)
+    limited.admit(a_request())
+    assert verdicts(limited, a_request()) == [False]
+    clock.advance(1)
+    assert verdicts(limited, a_request()) == [True]

@@ -111,5 +111,6 @@ app = RateLimitMiddleware(
         Route("/concurrent", FixedWindow(50, LONG)),
     ],
     store=os.environ.get("RATEKEEPER_STORE", "memory://"),
-    on_error="raise",
+    on_error="raise",  # a fallback would hide a broken engine
+    deadline=10,  # the machine may be busy
 )

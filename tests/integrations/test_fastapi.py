@@ -17,6 +17,7 @@ from ratekeeper import FixedWindow, InvalidRule, RateLimited
 from ratekeeper.http import by_header, by_path, by_user
 from ratekeeper.integrations import starlette
 from ratekeeper.integrations.fastapi import RESPONSES, Connection, RateLimit, limited
+from tests.integrations import fastapi_app
 from tests.integrations.conftest import store
 from tests.integrations.serving import AsgiServer
 
@@ -289,3 +290,52 @@ def test_limits_by_path_can_be_combined():
     asyncio.run(limit.admit(a_connection(path="/b")))
     with pytest.raises(RateLimited):
         asyncio.run(limit.admit(a_connection(path="/a")))
+
+
+# --- the same application in this process
+
+
+def test_a_dependency_admits_and_denies_in_process(client):
+    answers = [get(fastapi_app.app, "/dependency", **client) for _ in range(3)]
+    assert [(answer.status_code, answer.headers["x-ratelimit-remaining"]) for answer in answers] == [
+        (200, "1"),
+        (200, "0"),
+        (429, "0"),
+    ]
+
+
+def test_a_schema_is_made_in_process():
+    paths = fastapi_app.app.openapi()["paths"]
+    assert "429" in paths["/router/a"]["get"]["responses"]
+    assert "429" not in paths["/healthz"]["get"]["responses"]
+    assert fastapi_app.app.openapi()["paths"] is paths
+
+
+def test_a_cost_is_corrected_and_a_request_is_held_in_process():
+    async def main():
+        limit = RateLimit({"tokens": FixedWindow(10, "400 days")}, cost=3)
+        await limit.correct(await limit.admit(a_connection()), 5)
+        shaped = RateLimit("leaky-bucket 1000/s burst 5 shaping")
+        await shaped.admit(a_connection())
+        held = await shaped.admit(a_connection())
+        return (await limit.admit(a_connection())).decision.remaining, held.decision.delay > 0
+
+    assert asyncio.run(main()) == (2, True)
+
+
+def test_a_limited_endpoint_needs_a_framework():
+    @limited(ONE)
+    async def view():
+        return "ok"
+
+    with pytest.raises(TypeError, match="a limited endpoint was called without a request"):
+        asyncio.run(view())
+
+
+def test_an_endpoint_that_takes_anything_is_limited():
+    @limited(ONE)
+    async def view(request, **rest):
+        return PlainTextResponse("ok")
+
+    app = Starlette(routes=[Path("/", view)])
+    assert [get(app, "/").status_code for _ in range(2)] == [200, 429]

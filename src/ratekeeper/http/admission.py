@@ -15,7 +15,7 @@ from ratekeeper.http.plan import Limited, Plan
 from ratekeeper.http.request import Answer, Request
 from ratekeeper.http.waiters import Waiters
 
-_SHARED = "unidentified"
+_SHARED = b"unidentified"  # bytes, which no key function of ours gives
 _SURELY_SHORT = 250  # characters: a key of these needs no closer look
 
 
@@ -69,7 +69,7 @@ def _chosen(plan: Plan, request: Request) -> Generator[Any, Any, Limited | None]
         if hasattr(rules, "__await__"):
             rules = yield rules
         return None if rules is None else plan.limited_by(rules)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:  # noqa: BLE001 - the application's function: its trouble is no reason to fail the request
         plan.log_once("the function that gives the rules failed, and the request is not limited")
         return None
 

@@ -192,7 +192,10 @@ def _endpoint(connection: Connection) -> str:
 
 
 def _connection(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> HTTPConnection:
-    return next(each for each in (*args, *kwargs.values()) if isinstance(each, HTTPConnection))
+    for each in (*args, *kwargs.values()):
+        if isinstance(each, HTTPConnection):
+            return each
+    raise TypeError("a limited endpoint was called without a request; only Starlette and FastAPI can call it")
 
 
 def _with_connection(signature: inspect.Signature) -> inspect.Signature:
