@@ -4,10 +4,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import asgi, chart, decision, fresh, keys, log, memory, report, threads, waiting
+from bench import asgi, chart, decision, fresh, keys, log, memory, report, threads, waiting, wsgi
 
 # Each group has a file of its own in bench/results/; the page shows all of them.
-GROUPS = {"memory": (decision, keys, memory, threads, log, waiting, fresh), "http": (asgi,)}
+GROUPS = {"memory": (decision, keys, memory, threads, log, waiting, fresh), "http": (asgi, wsgi)}
 SUITES = {suite.NAME: suite for group in GROUPS.values() for suite in group}
 ROUNDS, QUICK_ROUNDS = 7, 2
 

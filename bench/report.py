@@ -30,6 +30,8 @@ PACKAGES = (
     "slowapi",
     "fastapi-limiter",
     "uvicorn",
+    "flask",
+    "flask-limiter",
 )
 
 METHOD = (
