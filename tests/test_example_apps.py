@@ -1,5 +1,7 @@
 """The examples, each served by a real server."""
 
+import uuid
+
 import httpx
 import pytest
 
@@ -14,7 +16,7 @@ def statuses(http, method, path, times, **options):
 def test_the_flask_example_runs(store):
     with (
         Process("-m", *GUNICORN, "examples.flask_app:app", store=store) as server,
-        httpx.Client(base_url=server.url, headers={"x-api-key": str(server)}) as http,
+        httpx.Client(base_url=server.url, headers={"x-api-key": str(uuid.uuid4())}) as http,
     ):
         assert http.get("/search").headers["x-ratelimit-limit"] == "100"
         assert statuses(http, "POST", "/login", 6) == [200] * 5 + [429]
@@ -36,7 +38,7 @@ def test_the_flask_example_runs(store):
 def test_the_django_example_runs(command, store):
     with (
         Process(*command, store=store) as server,
-        httpx.Client(base_url=server.url, headers={"x-api-key": str(server)}) as http,
+        httpx.Client(base_url=server.url, headers={"x-api-key": str(uuid.uuid4())}) as http,
     ):
         assert http.get("/search").headers["x-ratelimit-limit"] == "100"
         assert statuses(http, "GET", "/login", 6)[-1] == 429

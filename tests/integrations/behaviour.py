@@ -5,9 +5,9 @@ Every client, by its header x-client, has limits of its own: "three" for what ha
 
 from __future__ import annotations
 
-import itertools
 import socket
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import http_sf
@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 NAMES = {"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit", "ratelimit-policy"}
-_numbers = itertools.count()
 
 
 def told(response):
@@ -51,7 +50,7 @@ class OnAServer:
     @pytest.fixture
     def http(self, server):
         """A client that nobody has been before."""
-        with httpx.Client(base_url=server.url, headers={"x-client": f"client {next(_numbers)}"}) as client:
+        with httpx.Client(base_url=server.url, headers={"x-client": str(uuid.uuid4())}) as client:
             yield client
 
     def test_the_fourth_of_three_is_denied(self, http):

@@ -368,6 +368,13 @@ def test_a_limit_that_cannot_work_is_refused_where_it_is_written():
         limited(ONE, key=async_hello)(hello)
 
 
+def test_a_setting_that_cannot_work_is_refused_where_a_view_is_limited(configured):
+    configured(key=async_hello)
+    limited(ONE)(async_hello)
+    with pytest.raises(TypeError, match="key is a coroutine function, which cannot be awaited here"):
+        limited(ONE)(hello)
+
+
 def test_a_throttle_that_cannot_work_is_refused_where_it_is_written():
     with pytest.raises(InvalidRule, match="cannot read rule 'many'"):
         type("Many", (RateLimitThrottle,), {"limit": "many"})

@@ -82,6 +82,8 @@ def limited(
         kind: Any = AsyncGate if is_async else Gate
         if kind not in checked:  # a method_decorator comes here with each request
             kind(routes=[spec.route])
+            if settings.configured:
+                gate_for(kind)  # the settings may be at fault as well
             checked.add(kind)
 
         @functools.wraps(view)

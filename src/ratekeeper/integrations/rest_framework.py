@@ -43,6 +43,7 @@ class RateLimitThrottle(BaseThrottle):
         super().__init_subclass__()
         if cls.limit is not None or cls.scope:
             Gate(routes=[_route(cls)])
+            gate_for(Gate)  # the settings may be at fault as well
 
     def allow_request(self, request: Request, view: Any) -> bool:
         """Say whether a request may go on, and tell its client how it stands."""
