@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from ratekeeper import AsyncLimiter, FixedWindow, InvalidRule, StoreUnavailable
-from ratekeeper.http import Headers, by_user
-from ratekeeper.integrations.asgi import RateLimitMiddleware, Route, identity
+from ratekeeper.http import Headers, by_address, by_user
+from ratekeeper.integrations.asgi import RateLimitMiddleware, Route, ScopeRequest, identity
 from ratekeeper.testing import ManualClock
 from tests.servers import free_port
 
@@ -161,6 +161,20 @@ def test_users_are_told_apart():
 def test_a_unix_socket_has_no_peer():
     middleware = RateLimitMiddleware(hello, ONE, unidentified="deny")
     assert serve(middleware, a_scope(client=None))[0]["status"] == 429
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([b"203.0.113.9, 198.51.100.1"], "address:198.51.100.1"),
+        ([b"203.0.113.9", b"198.51.100.1"], "address:10.0.0.1"),
+        ([b"\xff\x00, 198.51.100.1"], "address:198.51.100.1"),
+        ([], "address:10.0.0.1"),
+    ],
+)
+def test_a_client_behind_a_proxy_is_found_in_the_scope(lines, expected):
+    scope = a_scope(client=("10.0.0.1", 5), headers=[(b"x-forwarded-for", line) for line in lines])
+    assert by_address(["10.0.0.0/8"])(ScopeRequest(scope)) == expected
 
 
 # --- settlement

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypedDict, cast
 
-from ratekeeper.clock import Clock
+from ratekeeper.clock import Clock, wall_clock
 from ratekeeper.core import Costs
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
@@ -95,7 +95,7 @@ class _Gate:
         self._owner: Any = None
         self._prefix = prefix
         self._limiter_options: dict[str, Any] = {"clock": clock, "on_error": on_error, "deadline": deadline}
-        self._clock = clock
+        self._clock = clock or wall_clock
         self._headers = headers
         self._deny = deny
         self._waiters = Waiters(max_waiters, max_waiters_per_key)
@@ -114,13 +114,11 @@ class _Gate:
 
     def headers(self, admission: Admission) -> Fields:
         """Return the headers that tell a client how it stands."""
-        now = None if self._clock is None else self._clock() / 1e9
-        return admission.limited.writer.fields(admission.decision, admission.key, now)
+        return admission.limited.writer.fields(admission.decision, admission.key, self._clock() / 1e9)
 
     def encoded_headers(self, admission: Admission) -> EncodedFields:
         """Return the same in bytes, the names in lower case."""
-        now = None if self._clock is None else self._clock() / 1e9
-        return admission.limited.writer.encoded(admission.decision, admission.key, now)
+        return admission.limited.writer.encoded(admission.decision, admission.key, self._clock() / 1e9)
 
     def denial(self, request: Request, admission: Admission) -> Reply:
         """Return the answer to a request that is not admitted."""

@@ -14,10 +14,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
-from time import time
 from typing import Any, Literal, get_args
 
 from ratekeeper.algorithms import Rule
+from ratekeeper.clock import wall_clock
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import structured
@@ -82,7 +82,7 @@ class HeaderWriter:
         wait = _wait(decision)
         fields: Fields = []
         if options.legacy:
-            ends = (time() if now is None else now) + (decision.reset_after if wait is None else wait)
+            ends = (wall_clock() / 1e9 if now is None else now) + (decision.reset_after if wait is None else wait)
             fields = [
                 ("X-RateLimit-Limit", self._limits[decision.rule]),
                 ("X-RateLimit-Remaining", str(decision.remaining)),
@@ -106,7 +106,7 @@ class HeaderWriter:
         return [
             (b"x-ratelimit-limit", limit),
             (b"x-ratelimit-remaining", b"%d" % remaining),
-            (b"x-ratelimit-reset", b"%d" % ceil((time() if now is None else now) + reset_after)),
+            (b"x-ratelimit-reset", b"%d" % ceil((wall_clock() / 1e9 if now is None else now) + reset_after)),
             self._encoded_policy,
             (b"ratelimit", b"%b;r=%d;t=%d" % (item, remaining, ceil(reset_after))),
         ]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
+from ratekeeper.clock import wall_clock
 from ratekeeper.http.structured import Item, Malformed, read_dictionary, read_list
 
 _SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
@@ -62,7 +62,7 @@ def parse_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]], now: f
         lower = name.lower()
         fields[lower] = f"{fields[lower]}, {value}" if lower in fields else value
     if now is None:
-        now = _date(fields.get("date")) or time.time()
+        now = _date(fields.get("date")) or wall_clock() / 1e9
     policies = tuple(_policies(fields.get("ratelimit-policy", "")))
     limits = tuple(_limits(fields.get("ratelimit", ""))) or tuple(_older(fields, now))
     return ServerLimits(policies, limits, _retry_after(fields.get("retry-after"), now))
