@@ -20,10 +20,12 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "ratekeeper.integrations.django.RateLimitMiddleware",
 ]
+# The servers need no database; the tests without one have users, and delete the file.
+FILE = Path(tempfile.gettempdir()) / f"ratekeeper-tests-{os.getpid()}.sqlite3"
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": Path(tempfile.gettempdir()) / f"ratekeeper-tests-{os.getpid()}.sqlite3",
+        "NAME": ":memory:" if "RATEKEEPER_STORE" in os.environ else FILE,
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
