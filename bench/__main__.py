@@ -4,14 +4,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import asgi, chart, decision, fresh, keys, log, memory, redis, report, threads, waiting
+from bench import asgi, chart, decision, fresh, keys, log, memory, redis, report, threads, waiting, wsgi
 from tests import servers
 
 # Each group has a file of its own in bench/results/; the page shows all of them.
 GROUPS = {
     "memory": (decision, keys, memory, threads, log, waiting, fresh),
     "redis": redis.SUITES,
-    "http": (asgi,),
+    "http": (asgi, wsgi),
 }
 SUITES = {suite.NAME: suite for group in GROUPS.values() for suite in group}
 ROUNDS, QUICK_ROUNDS = 7, 2

@@ -25,7 +25,7 @@ CHART = ROOT / "docs" / "benchmarks.svg"
 PACKAGES = (
     *("ratekeeper", "limits", "throttled-py", "pyrate-limiter", "aiolimiter"),
     *("redis", "hiredis", "coredis"),
-    *("slowapi", "fastapi-limiter", "uvicorn"),
+    *("slowapi", "fastapi-limiter", "uvicorn", "flask", "flask-limiter"),
 )
 
 METHOD = (

@@ -17,3 +17,4 @@ settings.register_profile(  # it is enough to know that a mutant fails: nothing 
     database=None,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.integrations.django_settings")  # some modules read it at once

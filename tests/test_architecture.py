@@ -23,6 +23,11 @@ FRAMEWORKS = {  # what each integration needs besides ourselves
     "fastapi": {"fastapi", "starlette"},
     "httpx": {"httpx"},
     "requests": {"requests", "urllib3"},
+    "wsgi": set(),
+    "flask": {"flask", "werkzeug"},
+    "django": {"django", "asgiref"},
+    "django_settlement": {"asgiref"},
+    "rest_framework": {"rest_framework"},
 }
 
 PUBLIC = {

@@ -287,6 +287,15 @@ def test_an_application_may_answer_denials_itself(gate):
     assert limited.denial(a_request(), limited.admit(a_request())) == Reply(503, [("retry-after", "60")], b"/ 1")
 
 
+@pytest.mark.parametrize("deny", [None, lambda request, decision: Reply(503, [("Content-Length", "4")], b"busy")])
+def test_the_answer_to_head_has_no_body(gate, deny):
+    limited = gate(FixedWindow(1, 60), deny=deny)
+    head = a_request(method="HEAD")
+    limited.admit(head)
+    reply = limited.denial(head, limited.admit(head))
+    assert (reply.body, "Content-Length" in dict(reply.headers)) == (b"", True)
+
+
 # --- settlement
 
 
@@ -353,6 +362,14 @@ def test_who_leaves_makes_room(gate):
     limited.leave(waiting)
     limited.leave(refused)
     assert verdicts(limited, a_request(), a_request()) == [True, False]
+
+
+def test_gates_may_share_their_bounds(gate):
+    one, other = gate(SHAPING, max_waiters=1), gate(SHAPING)
+    getattr(other, "gate", other).wait_with(getattr(one, "gate", one))
+    for limited in (one, other):
+        limited.admit(a_request())
+    assert verdicts(one, a_request()) + verdicts(other, a_request()) == [True, False]
 
 
 def test_a_full_house_still_admits_what_need_not_wait(gate):

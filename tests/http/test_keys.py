@@ -16,6 +16,17 @@ def test_nobody_has_no_key(user):
     assert by_user()(a_request(user=user)) is None
 
 
+@pytest.mark.parametrize(("user", "key"), [("ada", "user:ada"), (None, None)])
+def test_a_user_may_have_to_be_awaited(user, key):
+    async def main():
+        async def find():
+            return user
+
+        return await by_user()(a_request(user=find()))
+
+    assert asyncio.run(main()) == key
+
+
 def test_no_user_can_take_the_key_of_an_address():
     assert by_user()(a_request(user="192.0.2.1")) != by_address()(a_request(peer="192.0.2.1"))
 

@@ -7,7 +7,7 @@ An integration adapts its request, asks the gate to `admit` it, and then passes 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypedDict, cast
 
 from ratekeeper.clock import Clock, wall_clock
@@ -51,6 +51,12 @@ class Options(TypedDict, total=False):
     prefix: str
     on_error: OnError
     deadline: float
+
+
+def for_several(options: Options) -> Options:
+    """Return options that several gates can be made of: what can be read only once is read now."""
+    read = {name: list(value) if isinstance(value, Iterator) else value for name, value in options.items()}
+    return cast("Options", read)
 
 
 class _Gate:
@@ -117,13 +123,19 @@ class _Gate:
     def denial(self, request: Request, admission: Admission) -> Reply:
         """Return the answer to a request that is not admitted."""
         told = self.headers(admission)
-        if self._deny is not None:
+        if self._deny is None:
+            body = problem.body(admission.decision, ", ".join(request.header("accept")))
+            about = [("Content-Type", body.content_type), ("Content-Length", str(len(body.content)))]
+            reply = Reply(429, [*about, *told], body.content)
+        else:
             reply = self._deny(request, admission.decision)
             has = {name.lower() for name, _ in reply.headers}
-            return reply._replace(headers=[*reply.headers, *(each for each in told if each[0].lower() not in has)])
-        body = problem.body(admission.decision, ", ".join(request.header("accept")))
-        about = [("Content-Type", body.content_type), ("Content-Length", str(len(body.content)))]
-        return Reply(429, [*about, *told], body.content)
+            reply = reply._replace(headers=[*reply.headers, *(each for each in told if each[0].lower() not in has)])
+        return reply._replace(body=b"") if request.method == "HEAD" else reply
+
+    def wait_with(self, other: _Gate) -> None:
+        """Count those who wait together with another gate's, under its bounds."""
+        self._waiters = other._waiters
 
     def leave(self, admission: Admission) -> None:
         """Say that a request which was held is no longer, whatever became of it."""

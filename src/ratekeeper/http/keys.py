@@ -46,11 +46,17 @@ def by_address(
     )
 
 
-def by_user() -> Callable[[Request], str | None]:
+def by_user() -> Callable[[Request], str | Awaitable[str | None] | None]:
     """Key by who is signed in; nobody has no key."""
 
-    def key(request: Request) -> str | None:
+    def key(request: Request) -> str | Awaitable[str | None] | None:
         user = request.user_id
+        return later(user) if isinstance(user, Awaitable) else named(user)
+
+    async def later(user: Awaitable[str | None]) -> str | None:
+        return named(await user)
+
+    def named(user: str | None) -> str | None:
         return None if not user else _short("user:", user)
 
     return key

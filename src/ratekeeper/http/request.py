@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
@@ -22,8 +22,8 @@ class Request(Protocol):
         """The address of the other end of the socket; None if it has none, as a Unix socket has."""
 
     @property
-    def user_id(self) -> str | None:
-        """Who is signed in, if the framework knows."""
+    def user_id(self) -> str | Awaitable[str | None] | None:
+        """Who is signed in, if the framework knows; some have to look it up first."""
 
     @property
     def raw(self) -> Any:

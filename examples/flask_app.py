@@ -1,0 +1,57 @@
+"""A Flask application: limits for all views, for single ones, and by who is asking.
+
+$ pip install 'ratekeeper[flask]' gunicorn
+$ gunicorn --threads 8 examples.flask_app:app
+$ curl -i localhost:8000/search
+
+RATEKEEPER_STORE=redis://localhost gives all of your processes one count.
+"""
+
+import os
+
+from flask import Blueprint, Flask, jsonify, request
+
+from ratekeeper.http import by_address, by_api_key, first_of
+from ratekeeper.integrations.flask import RateLimiter
+
+limiter = RateLimiter(default="100/minute", application="1000/hour", key=first_of(by_api_key(), by_address()))
+api = Blueprint("api", __name__)
+
+
+@api.get("/search")
+def search():
+    return jsonify(results=[])
+
+
+@api.post("/login")
+@limiter.limit("5/minute; 20/hour", key=by_address())
+def login():
+    return jsonify(welcome=request.form.get("name", "stranger"))
+
+
+@api.get("/export")
+@limiter.limit({"rows": "fixed-window 1000/day"}, cost=100)
+def export():
+    return jsonify(rows=[])
+
+
+@api.get("/healthz")
+@limiter.exempt
+def healthz():
+    return "ok"
+
+
+def create_app() -> Flask:
+    app = Flask(__name__)
+    app.config["RATELIMIT_STORAGE_URI"] = os.environ.get("RATEKEEPER_STORE", "memory://")
+    limiter.init_app(app)
+    app.register_blueprint(api)
+
+    @app.errorhandler(429)
+    def too_many(error):
+        return jsonify(error="too many requests", try_again_in=error.decision.retry_after), 429
+
+    return app
+
+
+app = create_app()

@@ -1,0 +1,271 @@
+"""Rate limits for Django: a middleware, and a decorator for single views, sync and async.
+
+    MIDDLEWARE = [..., "ratekeeper.integrations.django.RateLimitMiddleware"]  # behind authentication, to limit users
+    RATEKEEPER = {"limit": "100/minute", "exempt": ["/healthz"], "store": "redis://localhost"}
+
+    @limited("5/minute", methods=["POST"])
+    def login(request): ...
+
+The setting has a `limit` and the options of `ratekeeper.http.Gate`; a function may be given by its dotted name.
+`"enabled": False` switches all limits off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from typing import Any, TypeVar
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.conf import settings
+from django.core.signals import setting_changed
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.module_loading import import_string
+
+from ratekeeper import stores
+from ratekeeper.core import Costs
+from ratekeeper.errors import InvalidRule
+from ratekeeper.http import Answer, AsyncGate, Gate, Options, Reply, Route
+from ratekeeper.http.headers import Fields
+from ratekeeper.http.keys import KeyFunction
+from ratekeeper.http.routes import CostFunction, Limit, SettleFunction
+from ratekeeper.integrations import django_settlement
+from ratekeeper.integrations.wsgi import MAX_HELD, EnvironRequest
+from ratekeeper.rates import show
+from ratekeeper.stores import AsyncRedisStore, Store
+
+__all__ = ["AsyncDjangoRequest", "DjangoRequest", "RateLimitMiddleware", "Route", "limited"]
+
+_View = TypeVar("_View", bound=Callable[..., Any])
+_FUNCTIONS = ("key", "cost", "settle", "deny")
+
+
+class RateLimitMiddleware:
+    """Limits a project by its setting `RATEKEEPER`."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        self.get_response = get_response
+        self._is_async = iscoroutinefunction(get_response)
+        self._gate: Any = gate_for(AsyncGate if self._is_async else Gate)
+        if self._is_async:
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        """Serve one request."""
+        serve_it = serve_async if self._is_async else serve
+        return serve_it(self._gate, request, functools.partial(self.get_response, request))
+
+
+def limited(
+    limit: Limit,
+    *,
+    key: KeyFunction | None = None,
+    cost: Costs | CostFunction | None = None,
+    settle: SettleFunction | None = None,
+    methods: Collection[str] | None = None,
+    name: str | None = None,
+) -> Callable[[_View], _View]:
+    """Limit a view; all that are limited under one `name` count together. The rest is as the settings say.
+
+    On a class, use `method_decorator(limited(...), name="dispatch")`.
+    """
+    spec = Spec(Route("*", limit, methods, key, cost, settle, name=""))
+    checked: set[Any] = set()
+
+    def decorate(view: _View) -> _View:
+        is_async = iscoroutinefunction(view)
+        kind: Any = AsyncGate if is_async else Gate
+        if kind not in checked:  # a method_decorator comes here with each request
+            kind(routes=[spec.route])
+            if settings.configured:
+                gate_for(kind)  # the settings may be at fault as well
+            checked.add(kind)
+
+        @functools.wraps(view)
+        def call(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            gate = gate_for(kind, spec, _title(request, view) if name is None else name)
+            return (serve_async if is_async else serve)(gate, request, lambda: view(request, *args, **kwargs))
+
+        return markcoroutinefunction(call) if is_async else call  # type: ignore[return-value]
+
+    return decorate
+
+
+class Spec:
+    """A limit as it was written down; gates are made of it by the settings."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+
+
+class DjangoRequest(EnvironRequest):
+    """A request of Django's, or of the REST framework's, as `ratekeeper.http` sees it."""
+
+    __slots__ = ()
+
+    def __init__(self, request: Any) -> None:
+        super().__init__(request.META, request)
+
+    @property
+    def method(self) -> str:
+        return self.raw.method  # type: ignore[no-any-return]
+
+    @property
+    def path(self) -> str:
+        return self.raw.path_info  # type: ignore[no-any-return]
+
+    @property
+    def user_id(self) -> str | Awaitable[str | None] | None:
+        return _identity(getattr(self.raw, "user", None))
+
+
+class AsyncDjangoRequest(DjangoRequest):
+    """A request whose user has to be awaited."""
+
+    __slots__ = ()
+
+    @property
+    def user_id(self) -> Awaitable[str | None]:
+        return self._user_id()
+
+    async def _user_id(self) -> str | None:
+        find = getattr(self.raw, "auser", None)
+        return _identity(getattr(self.raw, "user", None) if find is None else await find())
+
+
+def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+    """Let a request pass a gate to its view."""
+    own = DjangoRequest(request)
+    admission = gate.admit(own)
+    if admission is None:
+        return view()
+    if not admission.decision.allowed:
+        return _answer(gate.denial(own, admission))
+    if admission.decision.delay:
+        gate.hold(admission)
+    settle = None if admission.plan.settle is None else functools.partial(gate.settle, own, admission)
+    try:
+        response = view()
+    except Exception:
+        if settle is not None:
+            settle(Answer(500, 0))
+        raise
+    _tell(response, gate.headers(admission))
+    if settle is not None:
+        django_settlement.at_end(response, settle)
+    return response
+
+
+async def serve_async(
+    gate: AsyncGate, request: HttpRequest, view: Callable[[], Awaitable[HttpResponseBase]]
+) -> HttpResponseBase:
+    """Let a request pass a gate to its view."""
+    own = AsyncDjangoRequest(request)
+    admission = await gate.admit(own)
+    if admission is None:
+        return await view()
+    try:
+        if not admission.decision.allowed:
+            return _answer(gate.denial(own, admission))
+        if admission.decision.delay:
+            try:
+                await asyncio.sleep(admission.decision.delay)
+            finally:
+                gate.leave(admission)
+        settle = None if admission.plan.settle is None else functools.partial(gate.settle, own, admission)
+        try:
+            response = await view()
+        except Exception:
+            if settle is not None:
+                await settle(Answer(500, 0))
+            raise
+        _tell(response, gate.headers(admission))
+        if settle is not None:
+            await django_settlement.at_end_async(response, settle)
+        return response
+    finally:
+        if not hasattr(request, "scope"):  # WSGI: Django made an event loop for this view alone
+            store = admission.limited.limiter.store
+            if isinstance(store, AsyncRedisStore):
+                await store.close()
+
+
+@functools.cache
+def gate_for(kind: Any, spec: Spec | None = None, scope: str = "") -> Any:
+    """Return the gate of a limit, or the project's own; `kind` is Gate or AsyncGate."""
+    limit, options = _configured(kind)
+    if not options.pop("enabled"):
+        return kind()
+    if spec is None:
+        return kind(limit, **options)
+    options["routes"] = [spec.route]
+    options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{scope}"
+    gate = kind(**options)
+    gate.wait_with(gate_for(kind))
+    return gate
+
+
+def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
+    """Read the setting, for a sync or an async gate."""
+    given = getattr(settings, "RATEKEEPER", {})
+    if not isinstance(given, dict):
+        raise TypeError(f"settings.RATEKEEPER must be a dict, not {show(given)}")
+    unknown = given.keys() - Options.__annotations__.keys() - {"limit", "enabled"}
+    if unknown:
+        raise InvalidRule(f"settings.RATEKEEPER has an unknown option {min(unknown, key=str)!r}")
+    for name, value in given.items():
+        if isinstance(value, Iterator):  # it would be empty for the second gate
+            raise TypeError(f"settings.RATEKEEPER[{name!r}] must be a list, not {show(value)}")
+    values = {"enabled": True, **given}
+    for name in _FUNCTIONS:
+        if isinstance(values.get(name), str):
+            values[name] = import_string(values[name])
+    url = values.get("store", "memory://")
+    if isinstance(url, str):
+        values["store"] = _store(url, kind is AsyncGate and not url.startswith("memory"))
+    if kind is Gate:
+        values.setdefault("max_waiters", MAX_HELD)
+    return values.pop("limit", None), values
+
+
+@functools.cache
+def _store(url: str, for_asyncio: bool) -> Store:
+    """Return one store for all; in memory, sync and async views share it."""
+    return stores.from_url(url, for_asyncio=for_asyncio)
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting == "RATEKEEPER":  # a test has changed it
+        gate_for.cache_clear()
+        _store.cache_clear()
+
+
+setting_changed.connect(_forget)
+
+
+def _title(request: HttpRequest, view: Any) -> str:
+    """Return the name of a view; that of a class's method is the same for all classes that inherit it."""
+    match = getattr(request, "resolver_match", None)
+    owner = getattr(getattr(match, "func", None), "view_class", None)
+    title = f"{view.__module__}.{getattr(view, '__qualname__', view.__name__)}"
+    return title if owner is None else f"{owner.__module__}.{owner.__qualname__} {title}"
+
+
+def _identity(user: Any) -> str | None:
+    if user is None or not user.is_authenticated:
+        return None
+    return str(user.pk)
+
+
+def _tell(response: HttpResponseBase, fields: Fields) -> None:
+    for name, value in fields:
+        response.headers.setdefault(name, value)
+
+
+def _answer(reply: Reply) -> HttpResponse:
+    return HttpResponse(reply.body, status=reply.status, headers=dict(reply.headers))

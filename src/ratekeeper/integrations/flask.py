@@ -1,0 +1,312 @@
+"""Rate limits for Flask, as an extension.
+
+    limiter = RateLimiter(app, default="200/day; 50/hour", store="redis://localhost")
+
+    @app.get("/slow")
+    @limiter.limit("1/day")
+    def slow(): ...
+
+Of the limits of a view, those of its blueprint and the `default`, the first that are there count; `application`
+counts all of a client's requests together. A denied request raises `RateLimitExceeded`, which
+`app.errorhandler(429)` may answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from flask import Blueprint, Flask, Request, Response, current_app, request
+from werkzeug.exceptions import TooManyRequests
+
+from ratekeeper import stores
+from ratekeeper.core import Costs
+from ratekeeper.decision import Decision
+from ratekeeper.errors import InvalidRule, RateLimited
+from ratekeeper.http import Admission, Answer, Gate, Headers, Reply, Route
+from ratekeeper.http.gate import for_several
+from ratekeeper.http.keys import KeyFunction
+from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules_function
+from ratekeeper.integrations.wsgi import MAX_HELD, Counted, EnvironRequest
+from ratekeeper.rates import show
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ratekeeper.http import Options
+
+__all__ = ["RateLimitExceeded", "RateLimiter", "Route"]
+
+_Limitable = TypeVar("_Limitable", bound=Callable[..., Any] | Blueprint)
+_PASSED = "ratekeeper.passed"  # where a request's environ keeps the limits that it has come to
+_STRATEGIES = ("fixed-window", "moving-window", "sliding-window-counter")
+
+
+class RateLimitExceeded(RateLimited, TooManyRequests):
+    """A denied request: an HTTP error of status 429 that carries its `decision`."""
+
+    def __init__(self, decision: Decision, reply: Reply) -> None:
+        RateLimited.__init__(self, decision)
+        response = current_app.response_class(reply.body, reply.status, reply.headers)
+        TooManyRequests.__init__(self, f"Rate limit exceeded; {decision.advice}", response)
+
+
+class RateLimiter:
+    """The extension. Its options are those of `ratekeeper.http.Gate`, and count more than the application's config.
+
+    The config has `RATELIMIT_ENABLED`, `RATELIMIT_DEFAULT`, `RATELIMIT_APPLICATION`, `RATELIMIT_STORAGE_URI`,
+    `RATELIMIT_KEY_PREFIX`, `RATELIMIT_STRATEGY` (what a rate means that names no algorithm),
+    `RATELIMIT_HEADERS_ENABLED`, `RATELIMIT_SWALLOW_ERRORS` (while the store is away, all is admitted),
+    `RATELIMIT_IN_MEMORY_FALLBACK_ENABLED` (it is counted here, as it is anyway), `RATELIMIT_ON_ERROR` and
+    `RATELIMIT_DEADLINE`.
+    """
+
+    def __init__(
+        self, app: Flask | None = None, *, default: Limit = None, application: Limit = None, **options: Unpack[Options]
+    ) -> None:
+        self._options = for_several(options)
+        _check(self._options)
+        self._default = default
+        self._application = application
+        self._of_blueprint: dict[Blueprint, list[_Spec]] = {}
+        self._exempt: set[Blueprint] = set()
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: Flask) -> None:
+        """Limit an application, by its configuration as it is now."""
+        default, application, is_enabled, strategy, options = _configured(app.config)
+        state = _State(
+            app.view_functions,
+            default if self._default is None else self._default,
+            application if self._application is None else self._application,
+            strategy,
+            {**options, **self._options},
+        )
+        app.extensions.setdefault("ratekeeper", {})[self] = state if is_enabled else None
+        if is_enabled:
+            app.before_request(functools.partial(self._before_request, state))
+            app.after_request(_tell)
+
+    def limit(
+        self,
+        limit: Limit,
+        *,
+        key: KeyFunction | None = None,
+        cost: Costs | CostFunction | None = None,
+        settle: SettleFunction | None = None,
+        methods: Collection[str] | None = None,
+        name: str | None = None,
+    ) -> Callable[[_Limitable], _Limitable]:
+        """Limit a view, or each view of a blueprint; all that are limited under one `name` count together."""
+        spec = _Spec(Route("*", limit, methods, key, cost, settle, name=""), name)
+        _check({"routes": [spec.route]})
+
+        def decorate(limited: _Limitable) -> _Limitable:
+            if isinstance(limited, Blueprint):
+                self._of_blueprint.setdefault(limited, []).append(spec)
+                return limited
+            return self._wrapped(limited, spec)  # type: ignore[return-value]
+
+        return decorate
+
+    def exempt(self, view: _Limitable) -> _Limitable:
+        """Let a view, or a blueprint's views, be free of every limit but its own."""
+        if isinstance(view, Blueprint):
+            self._exempt.add(view)
+        else:
+            view.ratekeeper_exempt = True  # type: ignore[attr-defined]
+        return view
+
+    def _wrapped(self, view: Callable[..., Any], spec: _Spec) -> Callable[..., Any]:
+        is_async = inspect.iscoroutinefunction(view)
+        title = getattr(view, "__qualname__", type(view).__qualname__)
+
+        @functools.wraps(view)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            state = self._state()
+            if state is not None:
+                own = _current()
+                state.admit(own, spec, f"{own.endpoint} {title}")
+            return (current_app.ensure_sync(view) if is_async else view)(*args, **kwargs)
+
+        call.ratekeeper_limited = True  # type: ignore[attr-defined]
+        return call
+
+    def _state(self) -> _State | None:
+        try:
+            return current_app.extensions["ratekeeper"][self]  # type: ignore[no-any-return]
+        except KeyError:
+            raise RuntimeError("a view is limited, but init_app was not called for this application") from None
+
+    def _before_request(self, state: _State) -> None:
+        own = _current()
+        endpoint = own.endpoint or ""
+        view = state.views.get(endpoint)
+        if hasattr(view, "ratekeeper_exempt"):
+            return
+        specs = state.defaults
+        if "." in endpoint and (self._exempt or self._of_blueprint):
+            blueprints = [current_app.blueprints[name] for name in own.blueprints]
+            if not self._exempt.isdisjoint(blueprints):
+                return
+            specs = next((self._of_blueprint[each] for each in blueprints if each in self._of_blueprint), specs)
+        if state.application is not None:
+            _admit(own, state.application)
+        if view is None or hasattr(view, "ratekeeper_limited") or endpoint.rpartition(".")[2] == "static":
+            return
+        for spec in specs:
+            state.admit(own, spec, endpoint)
+
+
+class _Spec:
+    """A limit as it was written down; each application makes gates of it."""
+
+    def __init__(self, route: Route, name: str | None) -> None:
+        self.route = route
+        self.name = name
+
+
+class _Passed(NamedTuple):
+    """A limit that a request has come to, and what it said."""
+
+    gate: Gate
+    request: EnvironRequest
+    admission: Admission
+
+
+class _State:
+    """What an extension has for one application."""
+
+    def __init__(
+        self, views: Mapping[str, Any], default: Limit, application: Limit, strategy: str | None, options: Options
+    ) -> None:
+        store = options.get("store", "memory://")
+        options["store"] = stores.from_url(store) if isinstance(store, str) else store
+        options.setdefault("max_waiters", MAX_HELD)
+        self._strategy = strategy
+        self._first = Gate(self._rules(application), **options)
+        routes = options.pop("routes", None)
+        self.application = None if application is None and not routes else self._first
+        self.views = views
+        self._options = options
+        self._prefix = options.get("prefix", "ratekeeper")
+        self._gates: dict[tuple[_Spec, str], Gate] = {}
+        self.defaults = [] if default is None else [_Spec(Route("*", default, name=""), None)]
+        for spec in self.defaults:
+            self._gate(spec, "")
+
+    def admit(self, own: Request, spec: _Spec, scope: str) -> None:
+        """Let a request pass a limit, which counts for what is in scope only, unless it has a name."""
+        scope = scope if spec.name is None else spec.name
+        _admit(own, self._gates.get((spec, scope)) or self._gate(spec, scope))
+
+    def _gate(self, spec: _Spec, scope: str) -> Gate:
+        route = spec.route
+        route = Route("*", self._rules(route.limit), route.methods, route.key, route.cost, route.settle, name="")
+        options: Options = {**self._options, "routes": [route], "prefix": f"{self._prefix}:{scope}"}
+        gate = self._gates[spec, scope] = Gate(**options)
+        gate.wait_with(self._first)
+        return gate
+
+    def _rules(self, limit: Any) -> Any:
+        """Put the strategy in front of rates that name no algorithm."""
+        if self._strategy is None:
+            return limit
+        if is_rules_function(limit):
+            return lambda request: self._rules(limit(request))
+        if isinstance(limit, str):
+            parts = (part.strip() for part in limit.replace(",", ";").replace("|", ";").split(";"))
+            return "; ".join(f"{self._strategy} {part}" if part[:1].isdigit() else part for part in parts)
+        if isinstance(limit, Mapping):
+            return {name: self._rules(rule) for name, rule in limit.items()}
+        if isinstance(limit, list | tuple):
+            return [self._rules(rule) for rule in limit]
+        return limit
+
+
+def _current() -> Request:
+    """Return the request itself: each look through Flask's proxy costs as much as a decision."""
+    return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - it is documented
+
+
+def _admit(own: Request, gate: Gate) -> None:
+    asked = EnvironRequest(own.environ, own)
+    admission = gate.admit(asked)
+    if admission is None:
+        return
+    own.environ.setdefault(_PASSED, []).append(_Passed(gate, asked, admission))
+    if not admission.decision.allowed:
+        raise RateLimitExceeded(admission.decision, gate.denial(asked, admission))
+    if admission.decision.delay:
+        gate.hold(admission)
+
+
+def _tell(response: Response) -> Response:
+    """Add the headers of the tightest limit, and see to the settlement of all."""
+    passed: list[_Passed] | None = _current().environ.pop(_PASSED, None)
+    if passed is None:
+        return response
+    gate, _, admission = min(passed, key=_room) if len(passed) > 1 else passed[0]
+    headers = response.headers
+    names = {name.lower() for name, _ in headers}
+    for name, value in gate.headers(admission):
+        if name.lower() not in names:  # what the application itself has set stays
+            headers.add(name, value)
+    for each in passed:
+        if each.admission.plan.settle is not None:
+            _settle_at_end(each, response)
+    return response
+
+
+def _room(passed: _Passed) -> tuple[bool, int]:
+    return passed.admission.decision.allowed, passed.admission.decision.remaining
+
+
+def _settle_at_end(passed: _Passed, response: Response) -> None:
+    def settle(size: int) -> None:
+        passed.gate.settle(passed.request, passed.admission, Answer(response.status_code, size))
+
+    if response.is_streamed:
+        response.response = Counted(response.iter_encoded(), settle)
+    else:
+        response.call_on_close(functools.partial(settle, response.calculate_content_length() or 0))
+
+
+def _check(options: Options) -> None:
+    """Raise now, where it was written, if it cannot work; the store is another matter."""
+    options = {**options, "store": "memory://"}
+    Gate(**options)
+
+
+def _configured(config: Mapping[str, Any]) -> tuple[Limit, Limit, bool, str | None, Options]:
+    """Read the settings that users of Flask-Limiter know; one that would be ignored is refused."""
+    given = {name: value for name, value in config.items() if name.startswith("RATELIMIT_")}
+    options: Options = {}
+    default, application = given.pop("RATELIMIT_DEFAULT", None), given.pop("RATELIMIT_APPLICATION", None)
+    is_enabled = given.pop("RATELIMIT_ENABLED", True)
+    strategy = given.pop("RATELIMIT_STRATEGY", None)
+    if strategy is not None and strategy not in _STRATEGIES:
+        raise InvalidRule(f"RATELIMIT_STRATEGY must be one of {', '.join(_STRATEGIES)}, not {show(strategy)}")
+    if given.pop("RATELIMIT_SWALLOW_ERRORS", False):
+        options["on_error"] = "open"
+    if given.pop("RATELIMIT_IN_MEMORY_FALLBACK_ENABLED", False):
+        options["on_error"] = "local"
+    if not given.pop("RATELIMIT_HEADERS_ENABLED", True):
+        options["headers"] = Headers.off()
+    for name, option in _OPTIONS.items():
+        if name in given:
+            options[option] = given.pop(name)  # type: ignore[literal-required]
+    if given:
+        raise InvalidRule(f"{min(given)} is not a setting of this extension; see its documentation for what it has")
+    return default, application, is_enabled, strategy, options
+
+
+_OPTIONS = {
+    "RATELIMIT_STORAGE_URI": "store",
+    "RATELIMIT_KEY_PREFIX": "prefix",
+    "RATELIMIT_ON_ERROR": "on_error",
+    "RATELIMIT_DEADLINE": "deadline",
+}

@@ -1,0 +1,85 @@
+"""Rate limits for the Django REST framework, as a throttle class.
+
+    class Burst(RateLimitThrottle):
+        limit = "60/minute"
+
+`limit` may be left out: `REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]` then has it, under the throttle's `scope`. Store
+and options come of the setting `RATEKEEPER`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, ClassVar
+
+from rest_framework.request import Request
+from rest_framework.settings import api_settings
+from rest_framework.throttling import BaseThrottle
+
+from ratekeeper.core import Costs
+from ratekeeper.errors import InvalidRule
+from ratekeeper.http import Gate, Route, by_address, by_user, first_of
+from ratekeeper.http.keys import KeyFunction
+from ratekeeper.http.routes import CostFunction, Limit
+from ratekeeper.integrations.django import DjangoRequest, Spec, gate_for
+
+__all__ = ["RateLimitThrottle"]
+
+
+class RateLimitThrottle(BaseThrottle):
+    """Throttles users, and those who have not signed in by their address; all views of a `scope` count together."""
+
+    limit: ClassVar[Limit] = None
+    key: ClassVar[KeyFunction] = first_of(by_user(), by_address())
+    cost: ClassVar[Costs | CostFunction] = 1
+    scope: ClassVar[str] = ""
+    """The name under which is counted, by default that of the class."""
+
+    _retry_after: float | None = None
+
+    def __init_subclass__(cls) -> None:
+        """Refuse what cannot work where it is written."""
+        super().__init_subclass__()
+        if cls.limit is not None or cls.scope:
+            Gate(routes=[_route(cls)])
+            gate_for(Gate)  # the settings may be at fault as well
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        """Say whether a request may go on, and tell its client how it stands."""
+        cls: Any = type(self)
+        gate: Gate = gate_for(Gate, _spec(cls), cls.scope or cls.__qualname__)
+        own = DjangoRequest(request)
+        admission = gate.admit(own)
+        if admission is None:
+            return True
+        decision = admission.decision
+        room = (decision.allowed, decision.remaining)
+        if room < getattr(view, "ratekeeper_room", (True, math.inf)):  # of several throttles, the tightest speaks
+            view.ratekeeper_room = room
+            # Retry-After is the framework's to say: it has the longest wait of all.
+            view.headers.update(field for field in gate.headers(admission) if field[0] != "Retry-After")
+        if decision.allowed and decision.delay:
+            gate.hold(admission)
+        self._retry_after = None if decision.allowed or decision.retry_after == math.inf else decision.retry_after
+        return decision.allowed
+
+    def wait(self) -> float | None:
+        """Return in how many seconds to come back; None if that would not help."""
+        return self._retry_after
+
+
+def _route(cls: type[RateLimitThrottle]) -> Route:
+    return Route("*", cls.limit or _configured(cls.scope), key=cls.key, cost=cls.cost, name="")
+
+
+@functools.cache
+def _spec(cls: Any) -> Spec:
+    return Spec(_route(cls))
+
+
+def _configured(scope: str) -> str:
+    rate = api_settings.DEFAULT_THROTTLE_RATES.get(scope)
+    if rate is None:
+        raise InvalidRule(f"a throttle has no limit, and DEFAULT_THROTTLE_RATES has no rate for its scope {scope!r}")
+    return str(rate)

@@ -1,0 +1,169 @@
+"""Rate limits for any WSGI application, as one plain middleware class.
+
+    app = RateLimitMiddleware(app, "100/minute", exempt=["/healthz"])
+
+A stream passes untouched. A request that a shaping bucket holds keeps its thread for that long.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from ratekeeper.http import Admission, Answer, Gate, Reply, Route
+from ratekeeper.http.headers import Fields
+from ratekeeper.http.routes import Limit
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from typing_extensions import Unpack
+
+    from ratekeeper.http import Options
+
+__all__ = ["EnvironRequest", "RateLimitMiddleware", "Route"]
+
+MAX_HELD = 10  # each held request keeps a thread, of which servers have few; max_waiters says otherwise
+
+
+class RateLimitMiddleware:
+    """Limits an application. `limit` and the options are those of `ratekeeper.http.Gate`."""
+
+    def __init__(self, app: WSGIApplication, limit: Limit = None, **options: Unpack[Options]) -> None:
+        options.setdefault("max_waiters", MAX_HELD)
+        self.app = app
+        self.gate = Gate(limit, **options)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve one request."""
+        gate = self.gate
+        request = EnvironRequest(environ)
+        admission = gate.admit(request)
+        if admission is None:
+            return self.app(environ, start_response)
+        if not admission.decision.allowed:
+            return refuse(start_response, gate.denial(request, admission))
+        if admission.decision.delay:
+            gate.hold(admission)
+        fields = gate.headers(admission)
+        if admission.plan.settle is not None:
+            return self._settled(request, admission, fields, start_response)
+
+        def start(status: str, headers: Fields, exc_info: Any = None) -> Callable[[bytes], object]:
+            return start_response(status, told(headers, fields), exc_info)
+
+        return self.app(environ, start)
+
+    def _settled(
+        self, request: EnvironRequest, admission: Admission, fields: Fields, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        """Serve a request, and settle its cost when its answer has gone out."""
+        status_code = 500  # what becomes of a request whose application raises
+        written = 0  # past the body, as only old applications do
+
+        def start(status: str, headers: Fields, exc_info: Any = None) -> Callable[[bytes], object]:
+            nonlocal status_code
+            status_code = int(status[:3])
+            write = start_response(status, told(headers, fields), exc_info)
+
+            def count(chunk: bytes) -> object:
+                nonlocal written
+                written += len(chunk)
+                return write(chunk)
+
+            return count
+
+        def settle(size: int) -> None:
+            self.gate.settle(request, admission, Answer(status_code, written + size))
+
+        try:
+            return Counted(self.app(request.environ, start), settle)
+        except BaseException:
+            settle(0)
+            raise
+
+
+class EnvironRequest:
+    """A WSGI environ, as `ratekeeper.http` sees a request; `raw` is the framework's own, if it has one.
+
+    Servers join the lines of a header that came several times, so that it is one here.
+    """
+
+    __slots__ = ("environ", "raw")
+
+    def __init__(self, environ: WSGIEnvironment, raw: Any = None) -> None:
+        self.environ = environ
+        self.raw: Any = environ if raw is None else raw
+
+    @property
+    def method(self) -> str:
+        return self.environ["REQUEST_METHOD"]  # type: ignore[no-any-return]
+
+    @property
+    def path(self) -> str:
+        path: str = self.environ.get("PATH_INFO") or "/"
+        return path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
+
+    @property
+    def peer(self) -> str | None:
+        return self.environ.get("REMOTE_ADDR") or None
+
+    @property
+    def user_id(self) -> str | Awaitable[str | None] | None:
+        return self.environ.get("REMOTE_USER") or None
+
+    def header(self, name: str) -> Sequence[str]:
+        value = self.environ.get(_variable(name))
+        return () if value is None else (value,)
+
+
+class Counted:
+    """A body that is passed on, with a word at its end about how many bytes it had."""
+
+    def __init__(self, body: Iterable[bytes], at_end: Callable[[int], None]) -> None:
+        self._body = body
+        self._at_end = at_end
+        self._size = 0
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._body:
+            self._size += len(chunk)
+            yield chunk
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._at_end(self._size)
+
+
+def refuse(start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
+    """Answer a request instead of the application."""
+    start_response(f"{reply.status} {_phrase(reply.status)}", reply.headers)
+    return [reply.body]
+
+
+def told(headers: Fields, fields: Fields) -> Fields:
+    """Add fields to headers; what the application itself has set stays."""
+    names = {name.lower() for name, _ in headers}
+    return headers + [field for field in fields if field[0].lower() not in names]
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Denied"
+
+
+@functools.lru_cache(maxsize=256)
+def _variable(header: str) -> str:
+    name = header.upper().replace("-", "_")
+    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
