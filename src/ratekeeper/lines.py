@@ -89,6 +89,7 @@ class Place:
         self.waiter = waiter
         self.demands = demands
         self.served = False
+        self.asking = False  # whether its hit is under way: the store may have counted it already, or not
         self.leaves_ns: int | None = None  # when, on the timer, if the line's forecast counts on this place
         self._lines = lines
         self._name = name
@@ -106,6 +107,15 @@ class Place:
         with self._lines.lock:
             places = self.line.present()
         return [place for place in places[: places.index(self)] if not place.served]
+
+    def was_denied(self) -> None:
+        """Let the line be foreseen anew if that was done while this hit was under way, and did not count on it."""
+        with self._lines.lock:
+            behind = self.line.present() if self.leaves_ns is None and self.line.forecast is not None else []
+            self.line.forecast = None if behind else self.line.forecast
+        for place in behind:
+            place.leaves_ns = None
+            place.waiter.wake()
 
     def claim(self, demand: Demand) -> None:
         """Wait for this one's key, before all who came later."""

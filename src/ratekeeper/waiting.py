@@ -74,12 +74,15 @@ def _until_departed(core: Core, queue: Place, departure_ns: int, outcome: Outcom
 
 
 def _wait_for_turn(core: Core, turn: Place, deadline: int | None) -> Generator[Any, Any, None]:
-    if deadline is not None or turn.line.forecast is not None:
+    if deadline is None and turn.line.forecast is not None:
         yield from _refuse_the_hopeless(core, turn, deadline)
     while not turn.is_first():
         if deadline is not None and core.timer() >= deadline:
             raise RateLimited((yield from _standing(core, turn.demands))._replace(allowed=False))
-        yield Sleep(deadline)
+        if deadline is not None and turn.leaves_ns is None:
+            yield from _refuse_the_hopeless(core, turn, deadline)
+        else:
+            yield Sleep(deadline)
 
 
 def _refuse_the_hopeless(core: Core, turn: Place, deadline: int | None) -> Generator[Any, Any, None]:
@@ -93,7 +96,8 @@ def _refuse_the_hopeless(core: Core, turn: Place, deadline: int | None) -> Gener
         if line.forecast is None:
             line.forecast = forecast
             for place in turn.ahead():
-                forecast.foresee(place, core.timer())
+                if not place.asking:  # to count it twice would refuse what is in time
+                    forecast.foresee(place, core.timer())
         leaves_ns = turn.leaves_ns  # set already if somebody behind was quicker
         if leaves_ns is None:
             leaves_ns = line.forecast.foresee(turn, core.timer(), deadline)
@@ -118,7 +122,9 @@ def _until_admitted(
             late_by = _late_by(decision, core.timer_at(outcome.now_us), deadline)
             if late_by > 0:
                 raise RateLimited(decision._replace(allowed=False, retry_after=late_by))
+        turn.asking = True
         outcome = yield Hit(core.execute("hit", demands), demands)
+        turn.asking = False
         answered_ns = core.timer_at(outcome.now_us)
         decision = core.conclude(demands, outcome)
         if decision.allowed:
@@ -127,6 +133,7 @@ def _until_admitted(
                 yield from _give_back(core, demands, outcome)
                 raise RateLimited(decision._replace(allowed=False, retry_after=late_by))
             return decision, outcome, answered_ns
+        turn.was_denied()
         retry_ns = (
             math.inf if decision.retry_after == math.inf else answered_ns + round(decision.retry_after * 1e6) * 1000
         )

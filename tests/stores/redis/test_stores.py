@@ -627,3 +627,29 @@ def test_a_server_that_may_evict_keys_is_warned_of_once(server, client, caplog, 
     caplog.clear()
     asyncio.run(scenario())
     assert not caplog.records
+
+
+def test_a_hit_that_is_under_way_is_not_counted_twice_against_who_waits_behind_it(server, client):
+    """The store has counted it, and the waiter is still in line: the one behind it is in time all the same."""
+    answered, foreseen = threading.Event(), threading.Event()
+
+    class Slow(RedisStore):
+        def snapshot(self, *args):
+            seen = super().snapshot(*args)
+            foreseen.set()
+            return seen
+
+        def execute(self, operation, *args):
+            outcome = super().execute(operation, *args)
+            if operation == "hit":
+                answered.wait(30)
+            return outcome
+
+    with Limiter("fixed-window 2/year", Slow(server.url), **STRICT) as limiter:
+        first = Call(lambda: limiter.wait("k", timeout=20).allowed)
+        until(lambda: client.dbsize() == 1, "the first is counted")
+        second = Call(lambda: limiter.wait("k", timeout=20).allowed)
+        assert foreseen.wait(30)
+        answered.set()
+        assert [first.outcome(), second.outcome()] == [True, True]
+        limiter.store.close()
