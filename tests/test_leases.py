@@ -214,6 +214,62 @@ def test_tasks_share_one_slice_and_close_gives_the_rest_back(url):
         assert plain.peek("hot").remaining == 5_000 - 400
 
 
+def test_of_many_tasks_at_once_one_takes_a_slice_and_none_is_denied_for_it(url):
+    rule = FixedWindow(100, "365d")
+
+    async def scenario():
+        async with AsyncLimiter(rule, url, lease=1, prefix="at once", **STRICT) as limiter:
+            for _ in range(4):
+                await limiter.hit("hot")
+            return await asyncio.gather(*(limiter.hit("hot") for _ in range(64)))
+
+    assert all(asyncio.run(scenario()))
+
+
+def test_what_cancelled_tasks_have_taken_is_given_back_in_the_end(url):
+    rule = FixedWindow(1_000, "365d")
+
+    async def scenario():
+        async with AsyncLimiter(rule, url, lease=5, prefix="cancelled", **STRICT) as limiter:
+            ended = 0
+            for number in range(60):
+                hits = [asyncio.ensure_future(limiter.hit("hot")) for _ in range(4)]
+                await asyncio.sleep(0.0005 * (number % 3))
+                hits[0].cancel()
+                ended += sum(
+                    not isinstance(end, BaseException) for end in await asyncio.gather(*hits, return_exceptions=True)
+                )
+            return ended
+
+    ended = asyncio.run(scenario())
+    with Limiter(rule, url, prefix="cancelled", **STRICT) as plain:
+        used = 1_000 - plain.peek("hot").remaining
+    assert ended <= used <= ended + 60
+
+
+def test_a_flood_on_an_exhausted_key_does_not_reach_the_store(url):
+    store = Asked(url)
+    with Limiter(FixedWindow(1_000, "365d"), store, lease=1, prefix="exhausted", **STRICT) as limiter:
+        limiter.charge("hot", 1_000)
+        asked = store.asked
+        assert not any(limiter.hit("hot").allowed for _ in range(2_000))
+        assert store.asked - asked < 50
+    store.close()
+
+
+def test_a_wait_can_have_what_this_process_holds(make):
+    limiter = make(FixedWindow(1_000, 3_600))
+    for _ in range(50):
+        limiter.hit("hot")
+    assert limiter.wait("hot", 950, timeout=0).allowed
+
+
+def test_while_the_store_is_away_no_slice_is_taken(make, clock):
+    limiter = Limiter(FixedWindow(100, 3_600), f"redis://127.0.0.1:{servers.free_port()}", lease=0.1, clock=clock)
+    assert [limiter.hit("hot").allowed for _ in range(120)] == [True] * 100 + [False] * 20
+    limiter.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_forked_child_does_not_spend_its_parents_slice(make):
     rule = FixedWindow(1_000, 3_600)

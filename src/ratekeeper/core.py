@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ratekeeper import arguments, keys, lines
 from ratekeeper.clock import Clock, SteeredClock, stopwatch
 from ratekeeper.decision import Decision, combine, from_answer
-from ratekeeper.errors import InvalidRule, RateLimited
+from ratekeeper.errors import InvalidRule, RateLimited, StoreUnavailable
 from ratekeeper.leases import Leases
 from ratekeeper.rates import show
 from ratekeeper.resilience import Guard
@@ -64,8 +64,27 @@ class Core:
             self.snapshot = guard.snapshot_async if self.is_awaited else guard.snapshot
         self.decide: Callable[..., Any] = self.execute  # for whoever does not wait
         if lease is not None and guard is not None:
-            self.leases = Leases(self.execute, lease, clock)
+            self.leases = Leases(self.execute, guard.recall, lease, guard.deadline, clock)
             self.decide = self.leases.execute_async if self.is_awaited else self.leases.execute
+
+    def give_back_leases(self, demands: Sequence[Demand] = ()) -> None:
+        """Give back what leases have left: those of these keys, or all."""
+        for call in self._lease_calls(demands):
+            with suppress(StoreUnavailable):  # then it expires
+                self.execute(*call)
+
+    async def give_back_leases_async(self, demands: Sequence[Demand] = ()) -> None:
+        """Give back what leases have left: those of these keys, or all."""
+        for call in self._lease_calls(demands):
+            with suppress(StoreUnavailable):
+                await self.execute(*call)
+
+    def _lease_calls(self, demands: Sequence[Demand]) -> list[Any]:
+        if self.leases is None:
+            return []
+        return (
+            [call for demand in demands for call in self.leases.backs(demand.key)] if demands else self.leases.backs()
+        )
 
     def timer_at(self, now_us: int) -> int:
         """Return what the timer showed when the store's clock showed this, which was just now."""

@@ -6,7 +6,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from fractions import Fraction
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
@@ -16,7 +16,7 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.clock import Clock
 from ratekeeper.core import Core, Costs, Hook, Keys
 from ratekeeper.decision import Decision
-from ratekeeper.errors import RateLimited, StoreUnavailable
+from ratekeeper.errors import RateLimited
 from ratekeeper.rates import show
 from ratekeeper.resilience import Guard, OnError
 from ratekeeper.rules import Rules, named, share_of
@@ -151,6 +151,7 @@ class Limiter(_Shell):
         timeout = waiting.check_timeout(timeout)
         if not core.enabled:
             return core.tell(key, core.switched_off(demands))
+        core.give_back_leases(demands)
         waiter = lines.Waiter()
         with core.telling_refusal(key):
             decision = waiting.run(core, waiting.wait(core, demands, timeout, waiter), waiter)
@@ -182,9 +183,7 @@ class Limiter(_Shell):
     def close(self) -> None:
         """Give back what leases have left, and close the store if this limiter made it."""
         core = self._core
-        for call in core.leases.return_all() if core.leases else ():
-            with suppress(StoreUnavailable):
-                core.execute(*call)
+        core.give_back_leases()
         if self._owns_store:
             core.store.close()
 
@@ -253,6 +252,7 @@ class AsyncLimiter(_Shell):
         timeout = waiting.check_timeout(timeout)
         if not core.enabled:
             return core.tell(key, core.switched_off(demands))
+        await core.give_back_leases_async(demands)
         waiter = lines.AsyncWaiter()
         with core.telling_refusal(key):
             decision = await waiting.run_async(core, waiting.wait(core, demands, timeout, waiter), waiter)
@@ -284,9 +284,7 @@ class AsyncLimiter(_Shell):
     async def close(self) -> None:
         """Give back what leases have left, and close the store if this limiter made it."""
         core = self._core
-        for call in core.leases.return_all() if core.leases else ():
-            with suppress(StoreUnavailable):
-                await core.execute(*call)
+        await core.give_back_leases_async()
         if self._owns_store:
             await core.answer(core.store.close())
 

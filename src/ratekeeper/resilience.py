@@ -28,19 +28,25 @@ class Guard:
     ) -> None:
         self._store: Any = store
         self._on_error = on_error
-        self._deadline = deadline
+        self.deadline = deadline
         self._local = MemoryStore()
         self._shares = {id(binding): share for binding, share in shares.items()}  # what this process enforces
         for binding in self._shares.values():
             self._local.bind(binding, clock)
 
-    def execute(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None) -> Outcome:
+    def execute(
+        self,
+        operation: Operation,
+        demands: Sequence[Demand],
+        charge: Charge | None = None,
+        seconds: float | None = None,
+    ) -> Outcome:
         """Let the store decide, or what stands in for it."""
         known = self._known(operation, demands, charge)
         if known is not None:
             return known
         try:
-            ends_ns = stopwatch() + int(self._deadline * 1e9)
+            ends_ns = stopwatch() + int((seconds or self.deadline) * 1e9)
             return self._store.execute(operation, demands, charge, ends_ns)  # type: ignore[no-any-return]
         except StoreUnavailable:
             if self._on_error == "raise":
@@ -48,14 +54,18 @@ class Guard:
             return self._stand_in(operation, demands, charge)
 
     async def execute_async(
-        self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None
+        self,
+        operation: Operation,
+        demands: Sequence[Demand],
+        charge: Charge | None = None,
+        seconds: float | None = None,
     ) -> Outcome:
         """Let the store decide, or what stands in for it."""
         known = self._known(operation, demands, charge)
         if known is not None:
             return known
         try:
-            return await self._store.execute(operation, demands, charge, self._deadline)  # type: ignore[no-any-return]
+            return await self._store.execute(operation, demands, charge, seconds or self.deadline)  # type: ignore[no-any-return]
         except StoreUnavailable:
             if self._on_error == "raise":
                 raise
@@ -64,7 +74,7 @@ class Guard:
     def snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
         """Return the time and the states that a forecast starts from."""
         try:
-            ends_ns = stopwatch() + int(self._deadline * 1e9)
+            ends_ns = stopwatch() + int(self.deadline * 1e9)
             return self._store.snapshot(demands, ends_ns)  # type: ignore[no-any-return]
         except StoreUnavailable:
             if self._on_error == "raise":
@@ -74,16 +84,20 @@ class Guard:
     async def snapshot_async(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
         """Return the time and the states that a forecast starts from."""
         try:
-            return await self._store.snapshot(demands, self._deadline)  # type: ignore[no-any-return]
+            return await self._store.snapshot(demands, self.deadline)  # type: ignore[no-any-return]
         except StoreUnavailable:
             if self._on_error == "raise":
                 raise
             return self._local.snapshot(demands)
 
+    def recall(self, demands: Sequence[Demand]) -> Outcome | None:
+        """Return the answer to a hit that the store has denied just now and would deny again."""
+        return self._store.recall(demands)  # type: ignore[no-any-return]
+
     def _known(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None) -> Outcome | None:
         """Return what needs no server: a denial that still holds, or a give-back of what no server was charged."""
         if operation == "hit":
-            return self._store.recall(demands)  # type: ignore[no-any-return]
+            return self.recall(demands)
         return self._stand_in(operation, demands, charge) if charge is not None and charge.degraded else None
 
     def _stand_in(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None) -> Outcome:
