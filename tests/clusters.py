@@ -130,6 +130,11 @@ class Sentinels:
             _, port = sentinel.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", self.name)
         return next(server for server in self.servers if server.port == int(port))
 
+    def fail_over(self) -> None:
+        """Make the replica the master, while both are well."""
+        with redis.Redis(port=self.ports[0]) as sentinel:
+            sentinel.execute_command("SENTINEL FAILOVER", self.name)
+
     def _sees_all(self, port: int) -> bool:
         with redis.Redis(port=port) as sentinel:
             state = sentinel.sentinel_master(self.name)

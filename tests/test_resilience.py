@@ -148,7 +148,7 @@ def test_what_a_frozen_server_was_sent_is_not_sent_again(face, server):
 
 
 def test_one_line_is_logged_for_each_change_and_none_for_each_request(face, server, caplog):
-    limiter = face(RULES, server.url)
+    limiter = face(RULES, server.url, deadline=5)
     with caplog.at_level(logging.WARNING, "ratekeeper"):
         server.stop()
         for _ in range(10):

@@ -27,6 +27,7 @@ class Guard:
         clock: Clock | None,
     ) -> None:
         self._store: Any = store
+        store.expect_calls_of(deadline)
         self._on_error = on_error
         self.deadline = deadline
         self._local = MemoryStore()

@@ -6,8 +6,8 @@ from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.stores.memory import MemoryStore
 from ratekeeper.stores.redis.asynchronous import AsyncRedisStore
-from ratekeeper.stores.redis.connect import SCHEMES, safe
 from ratekeeper.stores.redis.sync import RedisStore
+from ratekeeper.stores.redis.urls import SCHEMES, safe
 
 __all__ = ["AsyncRedisStore", "MemoryStore", "RedisStore"]
 

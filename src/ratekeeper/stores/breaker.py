@@ -25,6 +25,7 @@ class Breaker:
         self.is_open = False  # whether the store is taken to be away
         self._away_since_ns = 0
         self._ask_again_ns = 0
+        self.between_ns = PROBE_US * 1000  # from one question to the next, so that there is one at a time
         self.failures = 0  # decisions that the store was asked for and did not make
         self.openings = 0  # times that the store went away
 
@@ -50,7 +51,7 @@ class Breaker:
             now = stopwatch()
             if now < self._ask_again_ns:
                 return False
-            self._ask_again_ns = now + PROBE_US * 1000
+            self._ask_again_ns = now + self.between_ns
             return True
 
     def succeeded(self) -> None:

@@ -1,6 +1,8 @@
 """A cluster: keys are found wherever their slot is, and layers on several nodes are all or nothing."""
 
 import asyncio
+import contextlib
+import socket
 import threading
 
 import pytest
@@ -12,6 +14,7 @@ from ratekeeper import (
     FixedWindow,
     LeakyBucket,
     Limiter,
+    RateLimited,
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
@@ -184,6 +187,61 @@ def test_both_rules_on_a_moving_untouched_key_are_decided(empty):
         empty.end_move(slot_of(moving), source)
 
 
+@pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
+def test_two_rules_on_a_key_that_is_half_moved_and_a_third_elsewhere_are_decided(empty, kind):
+    source, target, other = empty.masters
+    keys = on_each_node(empty)
+    moving, elsewhere = keys[source], keys[other]
+    rules = {"a": FixedWindow(100, "365d"), "b": SlidingWindowLog(90, "365d"), "c": FixedWindow(80, "365d")}
+
+    async def scenario():
+        limiter = kind(rules, empty.url, **STRICT)
+        answers = []
+        for number in range(3):
+            decision = limiter.hit({"a": moving, "b": moving, "c": elsewhere})
+            answers.append(await decision if kind is AsyncLimiter else decision)
+            if number == 0:
+                empty.begin_to_move(slot_of(moving), target)
+                assert empty.move_keys(slot_of(moving), source, target, most=1) == 1
+        closing = limiter.close()
+        if closing is not None:
+            await closing
+        return [tuple(layer.remaining for layer in answer.layers.values()) for answer in answers]
+
+    try:
+        assert asyncio.run(scenario()) == [(99, 89, 79), (98, 88, 78), (97, 87, 77)]
+    finally:
+        empty.move_keys(slot_of(moving), source, target)
+        empty.end_move(slot_of(moving), target)
+        empty.begin_to_move(slot_of(moving), source)
+        empty.move_keys(slot_of(moving), target, source)
+        empty.end_move(slot_of(moving), source)
+
+
+@pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
+def test_seeds_that_never_answer_are_passed_over_in_the_end(empty, kind):
+    with contextlib.ExitStack() as stack:
+        dead = []
+        for _ in range(8):
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            dead.append(f"127.0.0.1:{listening.getsockname()[1]}")
+        url = f"redis+cluster://{','.join(dead)},127.0.0.1:{empty.masters[0].port}"
+
+        async def scenario():
+            limiter = kind(FixedWindow(5, "365d"), url, deadline=1.0)
+            degraded = []
+            for _ in range(4):
+                limiter.store.breaker._ask_again_ns = 0
+                decision = limiter.hit("k")
+                degraded.append((await decision if kind is AsyncLimiter else decision).degraded)
+            closing = limiter.close()
+            if closing is not None:
+                await closing
+            return degraded[-1]
+
+        assert not asyncio.run(scenario())
+
+
 def test_an_existing_cluster_client_says_where_the_nodes_are(empty):
     port = empty.masters[0].port
     with (
@@ -224,6 +282,10 @@ def test_a_node_that_is_away_takes_only_its_own_keys_with_it():
             for _ in range(20):
                 assert [limiter.hit(key).degraded for key in keys] == [True, False, False]
             assert limiter.store.is_away
+            with Limiter(FixedWindow(1, "365d"), cluster.url, deadline=1.0, on_error="raise") as strict:
+                strict.hit(keys[1])
+                with pytest.raises(RateLimited):  # which the node that is away has no part in
+                    strict.wait(keys[1], timeout=0.01)
             assert [breaker.openings for breaker in limiter.store.node_breakers.values() if breaker.is_open] == [1]
             cluster.masters[0].start()
             clusters.until(lambda: not limiter.hit(keys[0]).degraded, "back on its node")

@@ -9,6 +9,7 @@ import redis.sentinel
 from ratekeeper import AsyncLimiter, FixedWindow, Limiter
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores import AsyncRedisStore, RedisStore
+from ratekeeper.stores.redis.exchange import Address
 from tests import clusters, servers
 from tests.clusters import client
 
@@ -16,9 +17,9 @@ STRICT = {"on_error": "raise", "deadline": 10.0}
 RULE = FixedWindow(1_000, "365d")
 
 
-@pytest.fixture(scope="module")
-def sentinels():
-    made = clusters.Sentinels(servers.programs()[servers.newest()])
+@pytest.fixture(scope="module", params=sorted(servers.programs()))
+def sentinels(request):
+    made = clusters.Sentinels(servers.programs()[request.param])
     yield made
     made.stop()
 
@@ -62,6 +63,28 @@ def test_existing_clients_of_a_sentinel_say_where_it_is(sentinels):
         return decision.remaining
 
     assert asyncio.run(scenario()) == 998
+
+
+def test_without_a_master_and_a_sentinel_nobody_else_is_asked(sentinels):
+    gone = f"127.0.0.1:{servers.free_port()}"
+    with Limiter(RULE, f"redis+sentinel://{gone}/nobody", **STRICT) as limiter:
+        limiter.store.topology._master = Address("127.0.0.1", servers.free_port())
+        for reason in ("Connection refused", "no sentinel named the master"):
+            with pytest.raises(StoreUnavailable, match=reason):
+                limiter.hit("k")
+            limiter.store.breaker._ask_again_ns = 0
+
+
+def test_a_planned_failover_reaches_no_caller(sentinels):
+    """The old master goes on answering, read-only; what it refuses is sent to the new one."""
+    with Limiter(RULE, sentinels.url, **STRICT) as limiter:
+        remaining = limiter.hit("planned").remaining
+        before = sentinels.master
+        clusters.until(lambda: client(before).wait(1, 1000) == 1, "the replica has it")
+        sentinels.fail_over()
+        clusters.until(lambda: sentinels.master is not before, "the sentinels name another")
+        clusters.until(lambda: client(before).info("replication")["role"] == "slave", "the old master follows")
+        assert [limiter.hit("planned").remaining for _ in range(2)] == [remaining - 1, remaining - 2]
 
 
 def test_after_a_failover_the_new_master_decides(sentinels):

@@ -4,7 +4,9 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import threading
+import time
 import warnings
 from contextlib import contextmanager, suppress
 from fractions import Fraction
@@ -29,7 +31,7 @@ from ratekeeper import (
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.stores.redis import script, sync
 from ratekeeper.stores.redis.base import tells
-from ratekeeper.stores.redis.connect import safe
+from ratekeeper.stores.redis.urls import safe
 from ratekeeper.testing import ManualClock
 from ratekeeper.waiting import _voiding
 from tests import servers
@@ -653,3 +655,67 @@ def test_a_hit_that_is_under_way_is_not_counted_twice_against_who_waits_behind_i
         answered.set()
         assert [first.outcome(), second.outcome()] == [True, True]
         limiter.store.close()
+
+
+@pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
+def test_an_answer_in_small_pieces_does_not_outlast_the_deadline(kind):
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=_drip, args=(listening, stop))
+        thread.start()
+
+        async def scenario():
+            limiter = kind("1/s", f"redis://127.0.0.1:{listening.getsockname()[1]}", on_error="raise", deadline=0.2)
+            begun = time.monotonic()
+            with suppress(StoreUnavailable):
+                hit = limiter.hit("k")
+                await hit
+            return time.monotonic() - begun
+
+        try:
+            assert asyncio.run(scenario()) < 2  # ten times the deadline tells a hang
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _drip(listening, stop):
+    """Answer with the digits of a number that never ends."""
+    connection, _ = listening.accept()
+    with connection, suppress(OSError):
+        connection.recv(1 << 20)
+        connection.sendall(b":")
+        while not stop.wait(0.02):
+            connection.sendall(b"1")
+
+
+def test_a_store_that_is_closed_under_way_keeps_nobody_waiting_and_nothing_open(server, client):
+    async def scenario():
+        limiter = AsyncLimiter("fixed-window 100/year", server.url, **STRICT)
+        await limiter.hit("k")
+        server.signal(signal.SIGSTOP)
+        try:
+            hits = [asyncio.ensure_future(limiter.hit(f"k{number}")) for number in range(2_000)]
+            await asyncio.sleep(0)
+            await limiter.close()
+            return await asyncio.wait_for(asyncio.gather(*hits, return_exceptions=True), 10)
+        finally:
+            server.signal(signal.SIGCONT)
+
+    ends = asyncio.run(scenario())
+    assert all(isinstance(end, StoreUnavailable) for end in ends)
+    until(lambda: client.info("clients")["connected_clients"] == 1, "nothing is open but the client that asks")
+
+
+def test_a_rule_that_the_server_permits_nobody_leaves_the_others_alone(server, client):
+    client.execute_command("ACL SETUSER", "half", "on", ">secret", "~good:*", "+@all")
+    store = RedisStore(server.url.replace("redis://", "redis://half:secret@"))
+    with (
+        Limiter("fixed-window 5/year", store, prefix="good", **STRICT) as good,
+        Limiter("fixed-window 5/year", store, prefix="bad", **STRICT) as bad,
+    ):
+        good.hit("k")
+        with pytest.raises(StoreUnavailable, match="NoPermissionError"):
+            bad.hit("k")
+        assert good.hit("k").remaining == 3
+    store.close()

@@ -16,6 +16,7 @@ from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswer
 from ratekeeper.stores.redis.wire import Request
 
 _PATIENCE = 1.0  # seconds for one exchange with the server
+_of_parents: list[Any] = []
 
 
 class AsyncRedisStore(Base):
@@ -29,6 +30,8 @@ class AsyncRedisStore(Base):
 
     def _start(self) -> None:
         super()._start()
+        if hasattr(self, "_hubs"):
+            _of_parents.append(self._hubs)  # if they were garbage, they would close what they share with a parent
         self._hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
 
     def execute(
@@ -50,8 +53,7 @@ class AsyncRedisStore(Base):
 
     async def snapshot(self, demands: Sequence[Demand], seconds: float = _PATIENCE) -> tuple[int, list[Any]]:
         """Return the time and the state of each demand's key."""
-        if self.is_away:
-            raise StoreUnavailable("Redis is away", away=False)
+        self._refuse_if_away(demands)
         return self._states(demands, await self._hub().ask(self._look(demands), seconds))
 
     async def close(self) -> None:
@@ -79,6 +81,7 @@ class Hub:
         self._lanes: dict[Address | None, Lane] = {}
         self._idle: dict[Address | None, list[Any]] = {}
         self._asking = asyncio.Semaphore(MOST_IN_FLIGHT)
+        self._closed = False
 
     def lane(self, address: Address | None) -> Lane:
         """Return the calls to one server."""
@@ -95,12 +98,12 @@ class Hub:
         if not self.store.topology.is_known:
             await self._find_nodes(seconds)
         parts = layers.parts_of(request)
-        if len(parts) == 1:
-            try:
-                return await self._at_its_node(request, ends)
-            except Torn:
-                parts = [[at] for at in range(len(request.demands))]
-        return await self._across(request, parts, ends)
+        try:
+            if len(parts) == 1:
+                return await self._at_its_node(request, seconds, ends)
+            return await self._across(request, parts, seconds, ends)
+        except Torn:  # keys of one slot, which is on its way to another node
+            return await self._across(request, layers.singly(request), seconds, ends)
 
     async def ask(self, units: Sequence[Unit], seconds: float) -> Sequence[Unit]:
         """Send commands that are no decision; as many at a time as there are calls."""
@@ -116,23 +119,23 @@ class Hub:
         return units
 
     async def close(self) -> None:
+        self._closed = True
         for lane in self._lanes.values():
             lane.close()
         for idle in self._idle.values():
             while idle:
                 await idle.pop().disconnect(nowait=True)
 
-    def _at_its_node(self, request: Request, ends: float) -> Awaitable[Outcome]:
-        left = ends - self.loop.time()
-        return self.lane(self.store._node_of(request)).enter(request, left)  # noqa: SLF001
+    def _at_its_node(self, request: Request, seconds: float, ends: float) -> Awaitable[Outcome]:
+        return self.lane(self.store._node_of(request)).enter(request, seconds, ends)  # noqa: SLF001
 
-    async def _across(self, request: Request, parts: layers.Parts, ends: float) -> Outcome:
+    async def _across(self, request: Request, parts: layers.Parts, seconds: float, ends: float) -> Outcome:
         sent_ns = stopwatch()
         flow = layers.across(request, parts)
         try:
             asked = next(flow)
             while True:
-                calls = (self._at_its_node(part, ends) for part in asked)
+                calls = (self._at_its_node(part, seconds, ends) for part in asked)
                 results = await asyncio.gather(*calls, return_exceptions=True)
                 asked = flow.send([_result(each) for each in results])
         except StopIteration as stop:
@@ -197,7 +200,10 @@ class Hub:
             if isinstance(error, self.store._troubles):  # noqa: SLF001
                 raise Unanswered from error
             raise
-        self._idle.setdefault(send.address, []).append(connection)
+        if self._closed:
+            await connection.disconnect(nowait=True)
+        else:
+            self._idle.setdefault(send.address, []).append(connection)
         return self.store._judged(send, replies)  # noqa: SLF001
 
     async def _send(self, connection: Any, commands: Sequence[tuple[bytes, ...]]) -> list[Any]:
@@ -220,7 +226,8 @@ class Hub:
                 return connection
             await connection.disconnect(nowait=True)
         await self._forget_others()
-        connection = self.store._kind(**self.store.topology.arguments(address))  # noqa: SLF001
+        kind, arguments = self.store.topology.connection(address)
+        connection = kind(**arguments)
         try:
             await asyncio.wait_for(connection.connect(), ends - self.loop.time())
         except self.store._troubles as error:  # noqa: SLF001
@@ -259,11 +266,12 @@ class Lane:
         self._loop = hub.loop
         self._breaker = hub.store.breaker_of(address)
         self._waiting: deque[_Asked] = deque()
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[asyncio.Task[None], Sequence[_Asked]] = {}
         self._due = False
+        self._closed = False
         self._by_patience: dict[float, deque[_Asked]] = {}  # in each, who came first runs out of time first
 
-    def enter(self, request: Request, seconds: float) -> asyncio.Future[Outcome]:
+    def enter(self, request: Request, seconds: float, ends: float | None = None) -> asyncio.Future[Outcome]:
         """Have a request decided, together with what else this loop asks for."""
         loop = self._loop
         future: asyncio.Future[Outcome] = loop.create_future()
@@ -271,7 +279,7 @@ class Lane:
             future.set_exception(StoreUnavailable("Redis is away", away=False))
             return future
         now = loop.time()
-        asked = _Asked(request, future, now, now + seconds)
+        asked = _Asked(request, future, now, ends or now + seconds)
         self._waiting.append(asked)
         if not self._due and len(self._calls) < MOST_IN_FLIGHT:
             self._due = True
@@ -287,6 +295,9 @@ class Lane:
 
     def close(self) -> None:
         """Give up what is under way."""
+        self._closed = True
+        while self._waiting:
+            self._settle(self._waiting.popleft(), _interrupted())
         for call in list(self._calls):
             call.cancel()
 
@@ -315,25 +326,24 @@ class Lane:
                 batch.append(asked)
         if batch:
             call = self._loop.create_task(self._serve(batch))
-            self._calls.add(call)
+            self._calls[call] = batch
             call.add_done_callback(self._finished)
 
     def _finished(self, call: asyncio.Task[None]) -> None:
-        self._calls.discard(call)
-        if self._waiting and not self._due:
+        for asked in self._calls.pop(call):  # a call that is cancelled before it begins settles nothing itself
+            self._settle(asked, _interrupted())
+        if self._waiting and not self._due and not self._closed:
             self._set_off()
 
     async def _serve(self, batch: Sequence[_Asked]) -> None:
-        results: Sequence[Result] = ()
-        error = StoreUnavailable("the call to Redis was interrupted", away=False)
+        results: Sequence[Result]
         try:
             ends = max(asked.ends for asked in batch)
             results = await self._hub.decided([asked.request for asked in batch], ends)
         except Exception as caught:  # noqa: BLE001 - a task of our own: every caller in the batch has to hear of it
-            error = unavailable(caught)
-        finally:
-            for asked, result in zip(batch, results or [error] * len(batch), strict=True):
-                self._settle(asked, result)
+            results = [unavailable(caught)] * len(batch)
+        for asked, result in zip(batch, results, strict=True):
+            self._settle(asked, result)
 
     def _settle(self, asked: _Asked, result: Result) -> None:
         """Tell a caller what came of its request, and the breaker whether Redis answered."""
@@ -359,3 +369,7 @@ def _result(ended: Outcome | BaseException) -> Result:
     if isinstance(ended, Outcome | StoreUnavailable):
         return ended
     raise ended
+
+
+def _interrupted() -> StoreUnavailable:
+    return StoreUnavailable("the call to Redis was interrupted", away=False)

@@ -15,9 +15,21 @@ from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.port import Binding, Demand, Inspection, Outcome
-from ratekeeper.stores.redis import connect, wire
+from ratekeeper.stores.redis import connect, urls, wire
 from ratekeeper.stores.redis.denials import Denials
-from ratekeeper.stores.redis.exchange import NOT_EXECUTED, Address, Command, Flow, Send, Torn, Unit, by_hash, converse
+from ratekeeper.stores.redis.exchange import (
+    FOR_ONE,
+    NOT_EXECUTED,
+    Address,
+    Command,
+    Flow,
+    Send,
+    Torn,
+    Unit,
+    by_hash,
+    converse,
+    meaning_of,
+)
 from ratekeeper.stores.redis.wire import Request
 
 MOST_IN_FLIGHT = 2
@@ -39,9 +51,9 @@ class Base:
 
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         self.denials = Denials() if remember_denials else None
-        self._kind, self.topology = connect.settings(source, for_asyncio=self.for_asyncio)
+        self.topology = connect.topology_of(source, for_asyncio=self.for_asyncio)
         self._refusal, self._troubles = connect.errors()
-        self._shown = connect.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
+        self._shown = urls.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         self._wires: dict[int, wire.Wire] = {}
         self._bound: dict[int, Binding] = {}  # keeps what the ids of the wires stand for
         self._clock: Clock | None = None
@@ -57,7 +69,21 @@ class Base:
     @property
     def is_away(self) -> bool:
         """Whether the store, or a node of the cluster, does not answer at the moment."""
-        return self.breaker.is_open or any(breaker.is_open for breaker in list(self.node_breakers.values()))
+        if not self.topology.has_slots:
+            return self.breaker.is_open
+        if not self.topology.is_known and self.breaker.is_open:
+            return True
+        return any(breaker.is_open and self.topology.holds(node) for node, breaker in list(self.node_breakers.items()))
+
+    def _refuse_if_away(self, demands: Sequence[Demand]) -> None:
+        """Raise if a server that has one of these keys is taken to be away."""
+        nodes = (
+            {self.topology.address(wire.slot_of(demand.key)) for demand in demands}
+            if self.topology.has_slots
+            else {None}
+        )
+        if any(self.breaker_of(node).is_open for node in nodes):
+            raise StoreUnavailable("Redis is away", away=False)
 
     def breaker_of(self, address: Address | None) -> Breaker:
         """Return what keeps callers away from a server; one that is no node of a cluster is the whole store."""
@@ -69,7 +95,13 @@ class Base:
                 self.node_breakers.pop(gone, None)
             name = f"{self!r} node {address.host}:{address.port}"
             breaker = self.node_breakers.setdefault(address, Breaker(name))
+            breaker.between_ns = self.breaker.between_ns
         return breaker
+
+    def expect_calls_of(self, seconds: float) -> None:
+        """Note how long a call may take: a server that is away is not asked again meanwhile."""
+        for breaker in (self.breaker, *self.node_breakers.values()):
+            breaker.between_ns = max(breaker.between_ns, int(seconds * 1e9))
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
@@ -123,7 +155,7 @@ class Base:
                     outcomes = self._outcomes(reply, [requests[at] for at in places], sent_ns)
                     for at, outcome in zip(places, outcomes, strict=True):
                         results[at] = outcome
-                elif len(places) > 1 and is_refused_for_one(reply):  # before anything was written: each by itself
+                elif len(places) > 1 and meaning_of(reply) in FOR_ONE:  # before anything was written: each by itself
                     again += [(slot, [at]) for at in places]
                 else:
                     for at in places:
@@ -161,7 +193,7 @@ class Base:
         """Return what a call to the only server there is decided; None: nothing yet, `_decide` has to see to it."""
         if type(reply) is list:
             return self._outcomes(reply, requests, sent_ns)
-        if type(reply).__name__ in NOT_EXECUTED or is_refused_for_one(reply):
+        if meaning_of(reply) in (*NOT_EXECUTED, *FOR_ONE):
             return None
         raise unavailable(reply)
 
@@ -270,16 +302,11 @@ def unavailable(error: BaseException) -> StoreUnavailable:
     text = str(error)
     if "unauthenticated" in text:  # how Redis refuses a command that is long, before it looks at what it is
         text += "; it asks for a password"
-    kind = Torn if type(error).__name__ == "TryAgainError" else StoreUnavailable
-    made = kind(f"Redis did not decide: {type(error).__name__}: {text}", away=not is_refused_for_one(error))
+    meaning = meaning_of(error)
+    kind = Torn if meaning == "torn" else StoreUnavailable
+    made = kind(f"Redis did not decide: {type(error).__name__}: {text}", away=meaning not in FOR_ONE)
     made.__cause__ = error
     return made
-
-
-def is_refused_for_one(error: BaseException) -> bool:
-    """Tell whether one key, or one request, is at fault, and the server is fine."""
-    text = str(error)
-    return "WRONGTYPE" in text or "RATEKEEPER" in text or type(error).__name__ == "TryAgainError"
 
 
 _stores: weakref.WeakSet[Base] = weakref.WeakSet()

@@ -7,18 +7,19 @@ the client says. Every socket operation gets the time that is left for the decis
 from __future__ import annotations
 
 import asyncio
+import functools
+import weakref
+from collections.abc import Mapping
 from typing import Any
 
 from ratekeeper.clock import stopwatch
-from ratekeeper.errors import InvalidRule, StoreUnavailable
+from ratekeeper.errors import StoreUnavailable
 from ratekeeper.rates import show
+from ratekeeper.stores.redis import urls
 from ratekeeper.stores.redis.exchange import Address
 from ratekeeper.stores.redis.topology import Cluster, Sentinel, Standalone, Topology
 
-_NAMES = ("redis", "rediss", "valkey", "valkeys")
-SCHEMES = (*_NAMES, "unix", *(name + several for several in ("+cluster", "+sentinel") for name in _NAMES))
 _A_MOMENT_NS = 1_000_000  # within which a time-out need not be set anew, which costs a system call
-_PORT, _SENTINEL_PORT = 6379, 26_379
 _OWN = {  # what decides how a decision is sent is not the URL's or the client's to say
     "retry": None,
     "retry_on_timeout": False,
@@ -40,8 +41,8 @@ _NOT_OURS = (
 )
 
 
-def settings(source: Any, *, for_asyncio: bool) -> tuple[type[Any], Topology]:
-    """Return the class of connection and where to connect, from a URL or a redis-py client or pool."""
+def topology_of(source: Any, *, for_asyncio: bool) -> Topology:
+    """Return where to connect and how, from a URL or a redis-py client or pool."""
     try:
         import redis
         import redis.asyncio
@@ -58,78 +59,59 @@ def settings(source: Any, *, for_asyncio: bool) -> tuple[type[Any], Topology]:
     if not isinstance(pool, module.ConnectionPool):
         flavour = "redis.asyncio" if for_asyncio else "redis"
         raise TypeError(f"a store needs a URL, or a client or pool of {flavour}, not {show(type(source))}")
-    given = dict(pool.connection_kwargs)
     if hasattr(pool, "sentinel_manager"):
-        return _of_sentinel(pool, given, module)
-    return pool.connection_class, Standalone(_ours(given))
+        return _of_sentinel(pool, module)
+    return Standalone((pool.connection_class, _ours(pool.connection_kwargs)))
 
 
-def _ours(given: dict[str, Any]) -> dict[str, Any]:
+def _ours(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in _NOT_OURS} | _OWN
 
 
-def _of_url(url: str, module: Any) -> tuple[type[Any], Topology]:
-    scheme, _, rest = url.removeprefix("async+").partition("://")
-    scheme, _, several = scheme.replace("valkeys", "rediss").replace("valkey", "redis").partition("+")
+def _anywhere(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without an address: that comes later."""
+    return {name: value for name, value in _ours(given).items() if name not in ("host", "port")}
+
+
+def _of_url(url: str, module: Any) -> Topology:
+    read = urls.read(url)
     try:
-        if not several:
-            given = module.connection.parse_url(f"{scheme}://{rest}")
-            return given.pop("connection_class", module.Connection), Standalone(_ours(given))
-        secret, at, rest = rest.rpartition("@")
-        hosts, _, rest = rest.partition("/")
-        path, mark, query = rest.partition("?")
-        addresses = [_address(host, _SENTINEL_PORT if several == "sentinel" else _PORT) for host in hosts.split(",")]
-        name, _, database = path.partition("/") if several == "sentinel" else ("", "", path)
-        given = module.connection.parse_url(f"{scheme}://{secret}{at}host/{database}{mark}{query}")
-    except ValueError:  # whose text may quote a part of the password
-        raise InvalidRule(
-            f"store {safe(url)} cannot be read; write {_FORMS[several]}, and % codes for what is special in a password"
-        ) from None
-    kind = given.pop("connection_class", module.Connection)
-    if several == "cluster":
-        if given.pop("db", 0):
-            raise InvalidRule(f"store {safe(url)} names a database; a cluster has only database 0")
-        return kind, Cluster(_ours(given), addresses)
-    if not name:
-        raise InvalidRule(f"store {safe(url)} has no name of a master; write {_FORMS[several]}")
-    login = {part: given.pop(f"sentinel_{part}", None) for part in ("username", "password")}
-    for_sentinels = {part: value for part, value in given.items() if part not in _OF_THE_MASTER} | login
-    return kind, Sentinel(_ours(given), _ours(for_sentinels), addresses, name)
+        given = module.connection.parse_url(read.plain)
+        kind = given.pop("connection_class", module.Connection)
+        login = {part: given.pop(f"sentinel_{part}", None) for part in ("username", "password")}
+        kind(**_ours(given))  # not connected: only to see that it can be made
+    except (ValueError, TypeError, AttributeError) as error:  # whose text may quote a part of the password
+        raise urls.unreadable(url, read.several, type(error).__name__) from None
+    if not read.several:
+        return Standalone((kind, _ours(given)))
+    if read.several == "cluster":
+        return Cluster((kind, _anywhere(given)), read.addresses)
+    to_sentinels = {part: value for part, value in given.items() if part not in _OF_THE_MASTER} | login
+    return Sentinel((kind, _anywhere(given)), (kind, _anywhere(to_sentinels)), read.addresses, read.name)
 
 
-_FORMS = {
-    "": "redis://[user:password@]host[:port][/database]",
-    "cluster": "redis+cluster://[user:password@]host[:port],host[:port]",
-    "sentinel": "redis+sentinel://[user:password@]sentinel[:port],sentinel[:port]/master[/database]"
-    "[?sentinel_password=...]",
-}
 _OF_THE_MASTER = ("username", "password", "db")
 
 
-def _address(text: str, port: int) -> Address:
-    host, colon, given = text.rpartition(":")
-    if not colon or text.endswith("]"):  # an IPv6 address in brackets has colons of its own
-        host, given = text, str(port)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not 0 < int(given) < 65_536:
-        raise ValueError(text)
-    return Address(host, int(given), port == _SENTINEL_PORT)
-
-
-def _of_cluster(client: Any, module: Any) -> tuple[type[Any], Topology]:
+def _of_cluster(client: Any, module: Any) -> Topology:
     nodes = client.nodes_manager
     given = dict(nodes.connection_kwargs)
     seeds = [Address(node.host, int(node.port)) for node in nodes.startup_nodes.values()]
     kind = given.pop("connection_class", module.SSLConnection if given.pop("ssl", False) else module.Connection)
-    return kind, Cluster(_ours({name: value for name, value in given.items() if name not in ("host", "port")}), seeds)
+    return Cluster((kind, _anywhere(given)), seeds, getattr(nodes, "address_remap", None))
 
 
-def _of_sentinel(pool: Any, given: dict[str, Any], module: Any) -> tuple[type[Any], Topology]:
-    sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
-    addresses = [Address(each["host"], int(each.get("port", _SENTINEL_PORT)), is_sentinel=True) for each in sentinels]
+def _of_sentinel(pool: Any, module: Any) -> Topology:
+    sentinels = [sentinel.connection_pool for sentinel in pool.sentinel_manager.sentinels]
+    addresses = [
+        Address(each.connection_kwargs["host"], int(each.connection_kwargs.get("port", urls.SENTINEL_PORT)), True)
+        for each in sentinels
+    ]
+    given = dict(pool.connection_kwargs)
     given.pop("connection_pool", None)  # its connections would ask the pool for the master
     kind = module.SSLConnection if issubclass(pool.connection_class, module.SSLConnection) else module.Connection
-    return kind, Sentinel(_ours(given), _ours(dict(sentinels[0])), addresses, pool.service_name)
+    to_sentinels = (sentinels[0].connection_class, _anywhere(sentinels[0].connection_kwargs))
+    return Sentinel((kind, _anywhere(given)), to_sentinels, addresses, pool.service_name)
 
 
 def errors() -> tuple[type[Exception], tuple[type[Exception], ...]]:
@@ -139,51 +121,68 @@ def errors() -> tuple[type[Exception], tuple[type[Exception], ...]]:
     return ResponseError, (RedisError, OSError, TimeoutError, asyncio.TimeoutError, StoreUnavailable)
 
 
-def safe(url: str) -> str:
-    """Show a URL without its password."""
-    scheme, separator, rest = url.partition("://")
-    secret, at, address = rest.rpartition("@")
-    if any(special in secret for special in "/?#"):  # where the password ends is anybody's guess
-        return f"{scheme}{separator}***"
-    address = address.partition("?")[0].partition("#")[0]
-    return f"{scheme}{separator}{secret.partition(':')[0]}:***@{address}" if at else f"{scheme}{separator}{address}"
-
-
-def bounded(kind: type[Any]) -> type[Any]:
+@functools.cache
+def bounded(kind: Any) -> type[Any]:
     """Return a kind of connection whose every socket operation has the time that is left."""
+    return type("Bounded", (_Bounded, kind), {})
 
-    class Bounded(kind):  # type: ignore[misc]
-        ends_ns = 0
-        set_ns = 0  # when the socket was last told how long it may take
 
-        @property
-        def left(self) -> float:
-            """Seconds until the exchange must have come to its end."""
-            left = (self.ends_ns - stopwatch()) / 1e9
-            if left <= 0:
-                raise TimeoutError("no time left")
-            return left
+@functools.cache
+def _parser() -> type[Any]:
+    from redis.connection import DefaultParser
 
-        @property
-        def socket_timeout(self) -> float:
-            return self.left if self.ends_ns else 1.0
+    class Parser(DefaultParser):  # type: ignore[misc, valid-type]
+        owner: Any = None
 
-        @socket_timeout.setter
-        def socket_timeout(self, _: object) -> None:
-            pass
+        def read_from_socket(self, *args: Any, **kwargs: Any) -> Any:
+            if self.owner is not None:
+                self.owner.tell_socket()  # a reply may come in many pieces
+            return super().read_from_socket(*args, **kwargs)
 
-        socket_connect_timeout = socket_timeout
+    return Parser
 
-        def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: ARG002
-            if self._sock is not None:
-                self._sock.settimeout(self.left)
-                self.set_ns = stopwatch()
-            super().send_packed_command(command, check_health=False)
 
-        def read_response(self, *args: Any, **kwargs: Any) -> Any:
-            if self._sock is not None and stopwatch() - self.set_ns > _A_MOMENT_NS:
-                self._sock.settimeout(self.left)
-                self.set_ns = stopwatch()
-            return super().read_response(*args, **kwargs)
+class _Bounded:
+    """What is put before a connection's own class."""
 
-    return Bounded
+    _sock: Any
+    _parser: Any
+    ends_ns = 0
+    set_ns = 0  # when the socket was last told how long it may take
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments | {"parser_class": _parser()})
+        self._parser.owner = weakref.proxy(self)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the exchange must have come to its end."""
+        left = (self.ends_ns - stopwatch()) / 1e9
+        if left <= 0:
+            raise TimeoutError("no time left")
+        return left
+
+    @property
+    def socket_timeout(self) -> float:
+        return self.left if self.ends_ns else 1.0
+
+    @socket_timeout.setter
+    def socket_timeout(self, _: object) -> None:
+        pass
+
+    socket_connect_timeout = socket_timeout
+
+    def tell_socket(self) -> None:
+        """Tell the socket how long it may take, if it was not told just now."""
+        if self._sock is not None and stopwatch() - self.set_ns > _A_MOMENT_NS:
+            self._sock.settimeout(self.left)
+            self.set_ns = stopwatch()
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: ARG002
+        self.set_ns = 0
+        self.tell_socket()
+        super().send_packed_command(command, check_health=False)  # type: ignore[misc]
+
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        self.tell_socket()
+        return super().read_response(*args, **kwargs)  # type: ignore[misc]

@@ -70,11 +70,36 @@ class Unit:
     def take(self, replies: Sequence[Any]) -> Any:
         """Keep the replies to the commands; return the one that says that the server did not execute them, if any."""
         self.replies = list(replies[1::2] if self.asking else replies)
-        return next((reply for reply in self.replies if type(reply).__name__ in NOT_EXECUTED), None)
+        return next((reply for reply in self.replies if meaning_of(reply) in NOT_EXECUTED), None)
 
 
 Waiting = dict[Address | None, list[Unit]]
-NOT_EXECUTED = ("NoScriptError", "MovedError", "AskError")
+
+# What an error says, by the class that redis-py gives it or, where a script met it, by the code in its text.
+_MEANINGS = {
+    "NoScriptError": "no script",
+    "MovedError": "moved",
+    "AskError": "ask",
+    "ReadOnlyError": "read-only",
+    "ClusterDownError": "down",
+    "MasterDownError": "down",
+    "TryAgainError": "torn",
+    "NoPermissionError": "fault",
+}
+_CODES = {"READONLY": "read-only", "WRONGTYPE": "fault", "RATEKEEPER": "fault", "NOPERM": "fault"}
+NOT_EXECUTED = ("no script", "moved", "ask", "read-only")
+FOR_ONE = ("torn", "fault")  # one key, or one request; the others of the call are fine, and so is the server
+
+
+def meaning_of(reply: Any) -> str:
+    """Say what an error means for what to do next; nothing for any other reply."""
+    if not isinstance(reply, Exception):
+        return ""
+    known = _MEANINGS.get(type(reply).__name__)
+    if known is None:
+        text = str(reply)
+        known = next((meaning for code, meaning in _CODES.items() if code in text), "")
+    return known
 
 
 def by_hash(names: Sequence[bytes], argument: bytes) -> Command:
@@ -97,7 +122,7 @@ def converse(topology: Any, units: Sequence[Unit]) -> Flow:
             try:
                 yield from _ask(topology, address, group, again)
             except Unsent as error:
-                yield from _look_elsewhere(topology, address, group, error, again)
+                yield from _look_elsewhere(topology, address, group, error.__cause__, again)
             except Unanswered as error:
                 topology.suspect(address)
                 for unit in group:
@@ -112,22 +137,28 @@ def _ask(topology: Any, address: Address | None, group: Sequence[Unit], again: W
     commands = [unit.to_send() for unit in group]
     replies = yield Send(address, [command for part in commands for command in part])
     begin = 0
+    demoted: list[Unit] = []
     for unit, sent in zip(group, commands, strict=True):
         refusal = unit.take(replies[begin : begin + len(sent)])
         begin += len(sent)
-        if refusal is not None:
+        if meaning_of(refusal) == "read-only":
+            demoted.append(unit)
+        elif refusal is not None:
             _redirect(topology, address, unit, refusal, again)
-        elif type(unit.replies[0]).__name__ in _TOPOLOGY_CHANGED:
+        elif meaning_of(unit.replies[0]) == "down":
             topology.suspect(address)
-
-
-_TOPOLOGY_CHANGED = ("ReadOnlyError", "ClusterDownError", "MasterDownError")
+    if demoted:
+        yield from _look_elsewhere(topology, address, demoted, demoted[0].replies[0], again)
 
 
 def _by_address(topology: Any, units: Sequence[Unit]) -> Waiting:
     groups: Waiting = {}
     for unit in units:
-        groups.setdefault(topology.address(unit.slot), []).append(unit)
+        address = topology.address(unit.slot)
+        if address is None and topology.may_move:  # somebody found just now that it is not where it was
+            unit.replies = [StoreUnavailable("no server is known that has the key", away=False)]
+        else:
+            groups.setdefault(address, []).append(unit)
     return groups
 
 
@@ -135,29 +166,30 @@ def _look_elsewhere(
     topology: Any,
     address: Address | None,
     group: Sequence[Unit],
-    error: Unsent,
+    error: BaseException | None,
     again: Waiting,
 ) -> Flow:
-    """Find out where the slots of a server that is out of reach have gone."""
+    """Find out where the slots of a server have gone that is out of reach, or no master any more."""
     topology.suspect(address)
     with suppress(StoreUnavailable):  # nobody else knows either
         yield from topology.discover()
     for unit in group:
         other = topology.address(unit.slot)
-        if other == address:
-            unit.replies = [error.__cause__]
+        if other is None or other == address:
+            unit.replies = [error]
         else:
             again.setdefault(other, []).append(unit)
 
 
 def _redirect(topology: Any, address: Address | None, unit: Unit, refusal: Any, again: Waiting) -> None:
-    if type(refusal).__name__ == "NoScriptError":
+    meaning = meaning_of(refusal)
+    if meaning == "no script":
         target = address
         if target not in again:  # the first brings the script along for those behind it
             unit.commands = [_in_full(command) for command in unit.commands]
     else:
-        target = Address(refusal.host or (address.host if address else ""), int(refusal.port))
-        unit.asking = type(refusal).__name__ == "AskError"
+        target = topology.named(refusal.host, int(refusal.port), address)
+        unit.asking = meaning == "ask"
         if not unit.asking:
             topology.moved(refusal.slot_id, target)
     again.setdefault(target, []).append(unit)

@@ -30,6 +30,11 @@ def parts_of(request: Request) -> Parts:
     return list(parts.values())
 
 
+def singly(request: Request) -> Parts:
+    """Return each demand as a part of its own."""
+    return [[at] for at in range(len(request.demands))]
+
+
 def across(request: Request, parts: Parts) -> Across:
     """Decide a request part by part."""
     asked = [_part(request, part) for part in parts]

@@ -30,7 +30,6 @@ class RedisStore(Base):
 
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         super().__init__(source, remember_denials=remember_denials)
-        self._kind = connect.bounded(self._kind)
         self._start()
 
     def _start(self) -> None:
@@ -50,12 +49,10 @@ class RedisStore(Base):
         if not self.topology.is_known:
             self._find_nodes(ends_ns)
         parts = layers.parts_of(request)
-        if len(parts) == 1:
-            try:
-                return self._at_its_node(request, ends_ns)
-            except Torn:
-                parts = [[at] for at in range(len(demands))]
-        return self._across(request, parts, ends_ns)
+        try:
+            return self._at_its_node(request, ends_ns) if len(parts) == 1 else self._across(request, parts, ends_ns)
+        except Torn:  # keys of one slot, which is on its way to another node
+            return self._across(request, layers.singly(request), ends_ns)
 
     def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         """Show how each demand's key is stored."""
@@ -63,8 +60,7 @@ class RedisStore(Base):
 
     def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> tuple[int, list[Any]]:
         """Return the time and the state of each demand's key."""
-        if self.is_away:
-            raise StoreUnavailable("Redis is away", away=False)
+        self._refuse_if_away(demands)
         return self._states(demands, self._ask(self._look(demands), ends_ns or stopwatch() + _PATIENCE_NS))
 
     def close(self) -> None:
@@ -192,7 +188,8 @@ class RedisStore(Base):
                 pass
             connection.disconnect()
         self._forget_others()
-        connection = self._kind(**self.topology.arguments(address))
+        kind, arguments = self.topology.connection(address)
+        connection = connect.bounded(kind)(**arguments)  # type: ignore[arg-type]  # a class is hashable
         connection.ends_ns = ends_ns
         try:
             connection.connect()

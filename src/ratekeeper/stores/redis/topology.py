@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ratekeeper.errors import StoreUnavailable
@@ -10,6 +10,9 @@ from ratekeeper.stores.redis.exchange import Address, Flow, Send, Unanswered
 
 _SLOTS = 16_384
 _SHARE = 0.5  # of the time that is left for one server that may know; the others want some as well
+_TRIES = 3  # servers that are asked within one deadline; who did not answer is behind the others next time
+
+Connecting = tuple[type[Any], dict[str, Any]]  # the class of connection and its arguments
 
 
 class Standalone:
@@ -19,20 +22,24 @@ class Standalone:
     has_slots = False
     is_known = True
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self._arguments = arguments
+    def __init__(self, connecting: Connecting) -> None:
+        self._connecting = connecting
 
     def address(self, slot: int | None) -> Address | None:  # noqa: ARG002 - the same for all
-        """Return where a slot is."""
+        """Return where a slot is; None: on the only server, or nobody knows."""
         return None
 
-    def arguments(self, address: Address | None) -> dict[str, Any]:  # noqa: ARG002 - the same for all
+    def connection(self, address: Address | None) -> Connecting:  # noqa: ARG002 - the same for all
         """Return how to connect."""
-        return self._arguments
+        return self._connecting
 
     def knows(self, address: Address | None) -> bool:
         """Tell whether connections to a server may be needed again."""
         return address is None
+
+    def holds(self, address: Address | None) -> bool:  # noqa: ARG002 - the only one holds all
+        """Tell whether a server has keys to decide on."""
+        return True
 
     def suspect(self, address: Address | None) -> None:
         """Note that a server did not answer as the one that it was taken for."""
@@ -48,11 +55,11 @@ class Sentinel(Standalone):
     may_move = True
 
     def __init__(
-        self, arguments: dict[str, Any], sentinel_arguments: dict[str, Any], sentinels: Sequence[Address], name: str
+        self, connecting: Connecting, to_sentinels: Connecting, sentinels: Sequence[Address], name: str
     ) -> None:
-        super().__init__(arguments)
-        self._sentinel_arguments = sentinel_arguments
-        self._sentinels = list(sentinels)
+        super().__init__(connecting)
+        self._to_sentinels = to_sentinels
+        self._sentinels = tuple(sentinels)
         self._name = name
         self._master: Address | None = None
 
@@ -63,8 +70,8 @@ class Sentinel(Standalone):
     def address(self, slot: int | None) -> Address | None:  # noqa: ARG002
         return self._master
 
-    def arguments(self, address: Address | None) -> dict[str, Any]:
-        return _connecting(self._sentinel_arguments if address and address.is_sentinel else self._arguments, address)
+    def connection(self, address: Address | None) -> Connecting:
+        return _to(address, self._to_sentinels if address and address.is_sentinel else self._connecting)
 
     def knows(self, address: Address | None) -> bool:
         return address == self._master
@@ -76,16 +83,15 @@ class Sentinel(Standalone):
     def discover(self) -> Flow:
         question = (b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._name.encode())
         last: object = None
-        for sentinel in list(self._sentinels):
+        for sentinel in self._sentinels[:_TRIES]:
             try:
                 (reply,) = yield Send(sentinel, [question], _SHARE)
             except Unanswered as error:
                 last = error.__cause__
+                self._sentinels = _as_last(sentinel, self._sentinels)
                 continue
             if isinstance(reply, list) and len(reply) == 2:
                 self._master = Address(reply[0].decode(), int(reply[1]))
-                self._sentinels.remove(sentinel)
-                self._sentinels.insert(0, sentinel)  # the next question goes to the one that answered
                 return
             last = reply or f"it knows no master {self._name!r}"
         raise StoreUnavailable(f"no sentinel named the master {self._name!r}; the last one asked: {last}")
@@ -97,42 +103,57 @@ class Cluster(Standalone):
     may_move = True
     has_slots = True
 
-    def __init__(self, arguments: dict[str, Any], seeds: Sequence[Address]) -> None:
-        super().__init__(arguments)
-        self._seeds = list(seeds)
+    def __init__(
+        self,
+        connecting: Connecting,
+        seeds: Sequence[Address],
+        remap: Callable[[tuple[str, int]], tuple[str, int]] | None = None,
+    ) -> None:
+        super().__init__(connecting)
+        self._seeds = frozenset(seeds)
+        self._to_ask = tuple(seeds)  # the nodes, and the seeds behind them; who did not answer is asked last
+        self._remap = remap  # from the addresses that nodes tell to those that can be reached
         self._table: list[Address | None] = [None] * _SLOTS
-        self._nodes: list[Address] = []
+        self._masters: frozenset[Address | None] = frozenset()
         self.is_known = False  # whether the table can be relied on
 
     def address(self, slot: int | None) -> Address | None:
         known = self._table[slot] if slot is not None else None
-        return known or (*self._nodes, *self._seeds)[0]  # any node tells where a slot is
+        return known or self._to_ask[0]  # any node tells where a slot is
 
-    def arguments(self, address: Address | None) -> dict[str, Any]:
-        return _connecting(self._arguments, address)
+    def connection(self, address: Address | None) -> Connecting:
+        return _to(address, self._connecting)
 
     def knows(self, address: Address | None) -> bool:
-        return address in self._nodes or address in self._seeds
+        return address in self._to_ask
+
+    def holds(self, address: Address | None) -> bool:
+        return address in self._masters
 
     def suspect(self, address: Address | None) -> None:
         self.is_known = False
-        if address in self._nodes:  # to be asked last
-            self._nodes.remove(address)
-            self._nodes.append(address)
+        self._to_ask = _as_last(address, self._to_ask)
+
+    def named(self, host: str, port: int, told_by: Address) -> Address:
+        """Return the address of a node as another tells it."""
+        host = host or told_by.host
+        return Address(*self._remap((host, port))) if self._remap else Address(host, port)
 
     def moved(self, slot: int, address: Address) -> None:
         """Note where a slot is now."""
         self._table[slot] = address
-        if address not in self._nodes:
-            self._nodes.insert(0, address)
+        self._masters |= {address}
+        if address not in self._to_ask:
+            self._to_ask = (address, *self._to_ask)
 
     def discover(self) -> Flow:
         last: object = None
-        for node in dict.fromkeys((*self._nodes, *self._seeds)):
+        for node in self._to_ask[:_TRIES]:
             try:
                 (reply,) = yield Send(node, [(b"CLUSTER", b"SLOTS")], _SHARE)
             except Unanswered as error:
                 last = error.__cause__
+                self._to_ask = _as_last(node, self._to_ask)
                 continue
             if isinstance(reply, list) and reply:
                 self._learn(reply, node)
@@ -144,16 +165,27 @@ class Cluster(Standalone):
         table: list[Address | None] = [None] * _SLOTS
         nodes: dict[Address, None] = {}
         for first, last, *servers in ranges:
-            addresses = [Address((host or told_by.host.encode()).decode(), port) for host, port, *_ in servers]
+            addresses = [self.named((host or b"").decode(), port, told_by) for host, port, *_ in servers]
             table[first : last + 1] = [addresses[0]] * (last + 1 - first)
             nodes.update(dict.fromkeys(addresses))
         self._table = table
-        self._nodes = sorted(nodes, key=lambda node: node != told_by)
+        self._masters = frozenset(table)
+        known = (*nodes, *self._seeds)
+        order = {node: at for at, node in enumerate((told_by, *self._to_ask))}
+        self._to_ask = tuple(dict.fromkeys(sorted(known, key=lambda node: order.get(node, len(order)))))
         self.is_known = True
 
 
 Topology = Standalone
 
 
-def _connecting(arguments: dict[str, Any], address: Address | None) -> dict[str, Any]:
-    return arguments if address is None else arguments | {"host": address.host, "port": address.port}
+def _to(address: Address | None, connecting: Connecting) -> Connecting:
+    if address is None:
+        raise StoreUnavailable("no server is known that has the key", away=False)
+    kind, arguments = connecting
+    return kind, arguments | {"host": address.host, "port": address.port}
+
+
+def _as_last(address: Address | None, addresses: tuple[Address, ...]) -> tuple[Address, ...]:
+    """Return the addresses with this one behind all others."""
+    return (*(each for each in addresses if each != address), *(each for each in addresses if each == address))

@@ -1,0 +1,92 @@
+"""The URL of a store: one server, a cluster, or a master that sentinels name."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from ratekeeper.errors import InvalidRule
+from ratekeeper.rates import show
+from ratekeeper.stores.redis.exchange import Address
+
+PORT, SENTINEL_PORT = 6379, 26_379
+_NAMES = ("redis", "rediss", "valkey", "valkeys")
+SCHEMES = (*_NAMES, "unix", *(name + several for several in ("+cluster", "+sentinel") for name in _NAMES))
+_FORMS = {
+    "": "redis://[user:password@]host[:port][/database]",
+    "cluster": "redis+cluster://[user:password@]host[:port],host[:port]",
+    "sentinel": "redis+sentinel://[user:password@]sentinel[:port],sentinel[:port]/master[/database]"
+    "[?sentinel_password=...]",
+}
+
+
+class Read(NamedTuple):
+    """What a URL says."""
+
+    several: str  # "cluster", "sentinel", or nothing for one server
+    plain: str  # the URL of one server with everything but the addresses, as redis-py reads it
+    addresses: list[Address]
+    name: str  # of the master
+
+
+def read(url: str) -> Read:
+    """Take a URL apart."""
+    scheme, _, rest = url.removeprefix("async+").partition("://")
+    scheme, _, several = scheme.replace("valkeys", "rediss").replace("valkey", "redis").partition("+")
+    secret, at, rest = rest.rpartition("@")
+    rest, mark, query = rest.partition("?")
+    for name, _ in parse_qsl(query, keep_blank_values=True):
+        if name in _NOT_FOR_A_URL:
+            raise InvalidRule(f"store {safe(url)} has {show(name)} in its query, which a URL cannot set")
+    if scheme == "unix":
+        return Read("", f"{scheme}://{secret}{at}{rest}{mark}{query}", [], "")
+    hosts, _, path = rest.partition("/")
+    name, _, database = path.partition("/") if several == "sentinel" else ("", "", path)
+    try:
+        port = SENTINEL_PORT if several == "sentinel" else PORT
+        addresses = [_address(host, port) for host in (hosts or "localhost").split(",")]
+        if not re.fullmatch(r"\d*", database) or (not several and len(addresses) > 1):
+            raise ValueError(database)
+    except ValueError as error:
+        raise unreadable(url, several, type(error).__name__) from None
+    if several == "cluster" and int(database or 0):
+        raise InvalidRule(f"store {safe(url)} names a database; a cluster has only database 0")
+    if several == "sentinel" and not name:
+        raise InvalidRule(f"store {safe(url)} has no name of a master; write {_FORMS[several]}")
+    host = "localhost" if several else hosts
+    return Read(several, f"{scheme}://{secret}{at}{host}/{database}{mark}{query}", addresses, name)
+
+
+_NOT_FOR_A_URL = ("connection_class", "connection_pool", "parser_class", "credential_provider", "retry", "path", "host")
+
+
+def unreadable(url: str, several: str, reason: str) -> InvalidRule:
+    """Say how a URL is written; what redis-py says of this one may quote its password."""
+    return InvalidRule(
+        f"store {safe(url)} cannot be read ({reason}); write {_FORMS[several]}, with options that redis-py knows "
+        "behind a ?, and % codes for what is special in a password"
+    )
+
+
+def safe(url: str) -> str:
+    """Show a URL without its password."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return "***" if "@" in url else url
+    secret, at, address = rest.rpartition("@")
+    if any(special in secret for special in "/?#"):  # where the password ends is anybody's guess
+        return f"{scheme}{separator}***"
+    address = address.partition("?")[0].partition("#")[0]
+    return f"{scheme}{separator}{secret.partition(':')[0]}:***@{address}" if at else f"{scheme}{separator}{address}"
+
+
+def _address(text: str, port: int) -> Address:
+    host, colon, given = text.rpartition(":")
+    if not colon or text.endswith("]"):  # an IPv6 address in brackets has colons of its own
+        host, given = text, str(port)
+    host = host.removeprefix("[").removesuffix("]")
+    host.encode("idna")  # a UnicodeError is a ValueError
+    if not host or not 0 < int(given) < 65_536:
+        raise ValueError(text)
+    return Address(host, int(given), port == SENTINEL_PORT)
