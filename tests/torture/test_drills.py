@@ -11,7 +11,7 @@ SHORT = {
     "fork": {"times": 10},
     "threads": {"count": 16, "hits": 200},
     "clock": {"rounds": 600},
-    "flood": {"keys": 40_000, "room": 5_000},
+    "flood": {"keys": 80_000, "room": 5_000, "traced": 40_000},
     "exact": {"processes": 2, "hits": 600, "limit": 1_000},
     "cancelled": {"tasks": 2_000},
     "concurrent": {"callers": 5_000},
