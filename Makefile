@@ -11,8 +11,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 	@echo 'ARGS="..." is passed on by run, test, test-all, bench and torture: make test ARGS="-k bucket"'
 
-run: $(VENV)/bin/ratekeeper ## show the algorithms side by side on simulated traffic
-	$(VENV)/bin/ratekeeper simulate $(ARGS)
+run: $(VENV)/bin/ratekeeper ## serve the algorithms over HTTP, with a page to open at http://localhost:8080
+	$(VENV)/bin/ratekeeper serve $(ARGS)
 
 test: $(VENV)/.dev ## run the tests and report branch coverage (at least 95 %)
 	tools/servers.sh
@@ -52,7 +52,7 @@ clean: ## remove everything that make has made
 
 # Each environment is installed again when pyproject.toml changes.
 $(VENV)/bin/ratekeeper: pyproject.toml
-	tools/venv.sh $(VENV) .
+	tools/venv.sh $(VENV) '.[server,redis]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml

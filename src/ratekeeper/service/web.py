@@ -1,0 +1,212 @@
+"""What a route needs and no more: a request, a response, a router, and problems (RFC 9457) for all that goes wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+
+MAX_BODY = 64 * 1024
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Fields = list[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+PROBLEM = b"application/problem+json"
+HTML = b"text/html; charset=utf-8"
+
+_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SECURITY: Fields = [
+    (b"content-security-policy", _POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+]
+"""On every answer: nothing from elsewhere runs here, and nothing elsewhere may embed or read what is here."""
+NO_STORE = (b"cache-control", b"no-store")
+
+
+class Problem(Exception):
+    """An answer that says what is wrong; `field` names the part of the request that is."""
+
+    def __init__(
+        self, status: int, detail: str, *, field: str | None = None, headers: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.field = field
+        self.headers = headers
+
+    def response(self) -> Response:
+        """Return the problem document."""
+        document: dict[str, Any] = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.field is not None:
+            document["field"] = self.field
+        return Response(self.status, msgspec.json.encode(document), [*self.headers, NO_STORE], PROBLEM)
+
+
+class Response:
+    """An answer. `headers` are in bytes, the names in lower case; the security headers come by themselves."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(
+        self, status: int, body: bytes = b"", headers: Iterable[tuple[bytes, bytes]] = (), content_type: bytes = JSON
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.headers: Fields = [(b"content-type", content_type), *headers, *SECURITY]
+
+
+def json_response(value: Any, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> Response:
+    """Answer with a value as JSON, which nobody keeps; an infinite number is null."""
+    return Response(status, msgspec.json.encode(value), [*headers, NO_STORE])
+
+
+class Request:
+    """What was asked."""
+
+    __slots__ = ("_body", "_receive", "headers", "method", "params", "path", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])  # of a name that comes twice, the last counts
+        self.params: Mapping[str, str] = {}
+        """What stands for the {names} of the route's path."""
+        self._receive = receive
+        self._body: bytes | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query's parameters; of one that comes twice, the last counts."""
+        return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100))
+
+    @property
+    def client(self) -> str | None:
+        """The address of who is connected."""
+        client = self.scope.get("client")
+        return client[0] if client else None
+
+    async def body(self) -> bytes:
+        """Return the body; a problem if it is larger than 64 KiB."""
+        if self._body is None:
+            self._body = await self._read()
+        return self._body
+
+    async def json(self, kind: Any = Any) -> Any:
+        """Return the body read as JSON, of a type that msgspec knows; an empty body is None."""
+        content = await self.body()
+        if not content:
+            return None
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise unreadable(error) from None
+
+    async def _read(self) -> bytes:
+        declared = self.headers.get(b"content-length")
+        if declared is not None and declared.isdigit() and int(declared[:20]) > MAX_BODY:
+            raise _too_large()
+        message = await self._receive()
+        first: bytes = message.get("body", b"")
+        if not message.get("more_body", False) and len(first) <= MAX_BODY:  # nearly always
+            return first
+        parts, size = [first], len(first)
+        while message.get("more_body", False) and size <= MAX_BODY:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Problem(400, "the body ended early")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+        if size > MAX_BODY:
+            raise _too_large()
+        return b"".join(parts)
+
+
+def unreadable(error: Exception) -> Problem:
+    """Say why a body cannot be read as what it should be."""
+    detail, _, at = str(error).partition(" - at `$")
+    field = at.rstrip("`").lstrip(".") or None
+    unknown = re.search(r"unknown field `(.*)`", detail)
+    if unknown:
+        field = f"{field}.{unknown[1]}" if field else unknown[1]
+    if isinstance(error, msgspec.ValidationError):
+        return Problem(400, f"{field or 'the body'}: {detail}", field=field)
+    return Problem(400, f"the body is not JSON: {error}")
+
+
+def _too_large() -> Problem:
+    # What is still on its way is not read, so the connection cannot serve another request.
+    return Problem(413, f"the body must have at most {MAX_BODY} bytes", headers=[(b"connection", b"close")])
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Route(NamedTuple):
+    """A way to a handler."""
+
+    handler: Handler
+    needs_token: bool = False
+
+
+class Router:
+    """Finds who answers a request."""
+
+    def __init__(self) -> None:
+        self._exact: dict[str, dict[str, Route]] = {}
+        self._patterns: dict[str, tuple[re.Pattern[str], dict[str, Route]]] = {}
+
+    def add(self, method: str, path: str, handler: Handler, *, needs_token: bool = False) -> None:
+        """Have a handler answer a method on a path, in which {name} stands for one segment.
+
+        A later one for the same takes its place. One that needs a token is closed to who does not have it, if the
+        service has one.
+        """
+        if "{" in path:
+            pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path))
+            methods = self._patterns.setdefault(path, (re.compile(pattern), {}))[1]
+        else:
+            methods = self._exact.setdefault(path, {})
+        methods[method] = Route(handler, needs_token)
+
+    def find(self, request: Request) -> Route:
+        """Return the way to go, or say that there is none."""
+        methods = self._exact.get(request.path)
+        if methods is None:
+            methods = self._match(request)
+        route = methods.get(request.method)
+        if route is None and request.method == "HEAD":
+            route = methods.get("GET")
+        if route is None:
+            allowed = sorted({*methods, "HEAD"} if "GET" in methods else methods)
+            raise Problem(
+                405,
+                f"{request.path} does not answer {request.method}, only {' and '.join(allowed)}",
+                headers=[(b"allow", ", ".join(allowed).encode())],
+            )
+        return route
+
+    def _match(self, request: Request) -> dict[str, Route]:
+        for pattern, methods in self._patterns.values():
+            match = pattern.fullmatch(request.path)
+            if match:
+                request.params = match.groupdict()
+                return methods
+        raise Problem(404, f"there is nothing at {request.path}")
