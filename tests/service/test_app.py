@@ -18,8 +18,7 @@ DENIED = Limiter("1/s").hit("k", 2)
 
 
 def request(method, path):
-    scope = {"type": "http", "method": method, "path": path, "query_string": b"a=1&b=&a=2", "headers": []}
-    return Request(scope, None)
+    return Request(method, path, b"a=1&b=&a=2", {}, None, None)
 
 
 async def handler(_):

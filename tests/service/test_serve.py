@@ -65,7 +65,8 @@ def test_what_is_under_way_is_finished_first(number):
         served.process.send_signal(number)
         connection.sendall(BODY[10:])
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
-    assert served.stop() == 0
+    assert served.process.wait(PATIENCE) == 0
+    served.stop()
 
 
 def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(served):
