@@ -11,6 +11,7 @@ from ratekeeper.service.live import Live
 from ratekeeper.service.web import Problem, Request, Response, Router
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
+from tests import servers
 from tests.service.serving import InProcess
 
 ADMITTED = Limiter("1/s").hit("k")
@@ -66,6 +67,45 @@ def test_a_store_can_be_given_as_a_url_or_an_object():
     assert isinstance(create_app("memory://").service.store, MemoryStore)
     with pytest.raises(InvalidRule):
         create_app("mysql://")
+
+
+@pytest.mark.parametrize("store", ["memory", "Redis"])
+def test_the_application_hears_from_an_asgi_server_when_to_begin_and_end(store):
+    app = create_app("memory://" if store == "memory" else servers.shared(servers.newest()).url)
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    said = []
+
+    async def receive():
+        return next(messages)
+
+    async def send(message):
+        said.append(message["type"])
+
+    async def live():
+        await app.service.limiter("1/s").hit("k")
+        await app({"type": "lifespan"}, receive, send)
+
+    asyncio.run(live())
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_consumes_nothing():
+    messages = iter(
+        [{"type": "http.request", "body": b'{"key": "k", ', "more_body": True}, {"type": "http.disconnect"}]
+    )
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"40")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/hit", "query_string": b"", "headers": headers}
+    app = create_app(playground=False)
+    said = []
+
+    async def receive():
+        return next(messages)
+
+    async def send(message):
+        said.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    assert (said[0]["status"], app.service.store.size) == (400, 0)
 
 
 # Counters

@@ -1,7 +1,6 @@
 """The command: what it prints, what it refuses, how it ends."""
 
 import contextlib
-import os
 import resource
 import selectors
 import signal
@@ -10,21 +9,13 @@ import subprocess
 
 import pytest
 
+from ratekeeper.cli import main
 from ratekeeper.service.serve import is_loopback
 from tests.servers import PATIENCE, free_port
 from tests.service.serving import COMMAND, Served
 
 BODY = b'{"key": "slow", "rule": "fixed-window 5/day"}'
 HEAD = b"POST /v1/hit HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-
-
-def run(*options, **environment):
-    """Run a command that ends by itself."""
-    return finish([*COMMAND, *options], env={**os.environ, **environment})
-
-
-def finish(command, **options):
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, **options)
 
 
 def exchange(served, request):
@@ -43,8 +34,10 @@ def test_it_serves_a_page(served):
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
 
 
-def test_the_help_has_an_example():
-    assert "example:\n  ratekeeper serve --store redis://" in run("--help").stdout
+def test_the_help_has_an_example(capsys):
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    assert "example:\n  ratekeeper serve --store redis://" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -69,10 +62,9 @@ def test_what_is_under_way_is_finished_first(number):
     served.stop()
 
 
-def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(served):
-    ended = run("--port", str(served.port))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == (
+def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(served, capsys):
+    assert main(["serve", "--port", str(served.port)]) == 2
+    assert capsys.readouterr().err == (
         f"ratekeeper serve: port {served.port} is taken; end what uses it, or choose another with --port\n"
     )
 
@@ -88,16 +80,17 @@ def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(served):
         (["--token-file", "/nowhere"], "cannot read /nowhere: No such file or directory"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(options, said):
-    ended = run("--port", str(free_port()), *options)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith(f"ratekeeper serve: {said}")
-    assert ended.stderr.count("\n") == 1
+def test_what_cannot_be_served_is_one_line(options, said, capsys):
+    assert main(["serve", "--port", str(free_port()), *options]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"ratekeeper serve: {said}")
+    assert printed.count("\n") == 1
 
 
-def test_an_empty_token_is_refused():
-    ended = run("--port", str(free_port()), "--host", "0.0.0.0", RATEKEEPER_TOKEN=" ")
-    assert (ended.returncode, ended.stderr) == (2, "ratekeeper serve: the token is empty\n")
+def test_an_empty_token_is_refused(capsys, monkeypatch):
+    monkeypatch.setenv("RATEKEEPER_TOKEN", " ")
+    assert main(["serve", "--port", str(free_port()), "--host", "0.0.0.0"]) == 2
+    assert capsys.readouterr().err == "ratekeeper serve: the token is empty\n"
 
 
 def test_it_is_open_to_others_with_the_token_of_a_file(tmp_path):
@@ -118,7 +111,7 @@ from ratekeeper.cli import main
 sys.exit(main(["serve", "--port", sys.argv[1]]))
 """
     command = [COMMAND[0], "-c", code, str(free_port())]
-    ended = finish(command)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 2
     assert "pip install 'ratekeeper[server]'" in ended.stderr
 

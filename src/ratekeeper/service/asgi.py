@@ -28,7 +28,8 @@ def request_of(scope: Scope, receive: Receive) -> Request:
 
 async def respond(send: Send, response: Response) -> None:
     """Send an answer."""
-    await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+    headers = [*response.own, *response.common]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
 
 

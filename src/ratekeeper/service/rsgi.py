@@ -6,10 +6,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper.service.app import App
-from ratekeeper.service.web import MAX_BODY, Problem, Request, too_large
+from ratekeeper.service.web import FOR_DATA, FOR_PAGES, MAX_BODY, Fields, Problem, Request, too_large
 
 if TYPE_CHECKING:
     from granian.rsgi import Scope
+
+
+def _as_text(fields: Fields) -> list[tuple[str, str]]:
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in fields]
+
+
+_FOR_DATA, _FOR_PAGES = _as_text(FOR_DATA), _as_text(FOR_PAGES)  # what is on every answer is made once
 
 
 class Rsgi:
@@ -34,8 +41,8 @@ class Rsgi:
             partial(_read, protocol),
         )
         response = await self._answer(request)
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
-        protocol.response_bytes(response.status, headers, response.body)
+        common = _FOR_DATA if response.common is FOR_DATA else _FOR_PAGES
+        protocol.response_bytes(response.status, _as_text(response.own) + common, response.body)
 
 
 async def _read(protocol: Any, request: Request) -> bytes:

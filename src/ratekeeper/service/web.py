@@ -26,13 +26,13 @@ _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_PAGE: Fields = [
+FOR_PAGES: Fields = [
     (b"content-security-policy", _POLICY),
     (b"referrer-policy", b"no-referrer"),
     *_UNREADABLE_ELSEWHERE,
 ]
 """Nothing from elsewhere runs here, and nothing elsewhere may embed or read what is here."""
-_DATA: Fields = [
+FOR_DATA: Fields = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     NO_STORE,
     *_UNREADABLE_ELSEWHERE,
@@ -71,7 +71,7 @@ class Response:
     JSON is not to be kept by anyone; what else there is may be, by the headers that it is given.
     """
 
-    __slots__ = ("body", "headers", "status")
+    __slots__ = ("body", "common", "own", "status")
 
     def __init__(
         self, status: int, body: bytes = b"", headers: Iterable[tuple[bytes, bytes]] = (), content_type: bytes = JSON
@@ -79,7 +79,8 @@ class Response:
         self.status = status
         self.body = body
         is_data = content_type is JSON or content_type is PROBLEM
-        self.headers: Fields = [(b"content-type", content_type), *headers, *(_DATA if is_data else _PAGE)]
+        self.own: Fields = [(b"content-type", content_type), *headers]
+        self.common = FOR_DATA if is_data else FOR_PAGES
 
 
 def json_response(value: Any, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> Response:
