@@ -11,8 +11,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 	@echo 'ARGS="..." is passed on by run, test, test-all, bench and torture: make test ARGS="-k bucket"'
 
-run: $(VENV)/bin/ratekeeper ## show the algorithms side by side on simulated traffic
-	$(VENV)/bin/ratekeeper simulate $(ARGS)
+run: $(VENV)/bin/ratekeeper ## serve the algorithms over HTTP, with a page to open at http://localhost:8080
+	$(VENV)/bin/ratekeeper serve $(ARGS)
 
 test: $(VENV)/.dev ## run the tests and report branch coverage (at least 95 %)
 	tools/servers.sh
@@ -47,12 +47,12 @@ docs: $(VENV)/.dev ## check the links and the examples of the documents
 	$(VENV)/bin/python tools/check_docs.py
 
 clean: ## remove everything that make has made
-	rm -rf .venv .venvs mutants dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venvs mutants dist .coverage .hypothesis .schemathesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each environment is installed again when pyproject.toml changes.
 $(VENV)/bin/ratekeeper: pyproject.toml
-	tools/venv.sh $(VENV) .
+	tools/venv.sh $(VENV) '.[server,redis]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ratekeeper import operate
+from ratekeeper.service import serve
 from ratekeeper.simulate import command as simulate_command
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 PIPE_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
 
-COMMANDS = (operate.add, simulate_command.add)
+COMMANDS = (operate.add, serve.add, simulate_command.add)
 
 
 class Parser(argparse.ArgumentParser):

@@ -72,3 +72,5 @@ class Inspection:
     """Seconds until the store forgets the key; None for an untouched key."""
     bytes: int
     """What the key takes in the store, its name included."""
+    name: str | None = None
+    """What the key is called in Redis; what is not text is escaped."""

@@ -247,12 +247,13 @@ class Base:
         inspections = []
         for demand, unit in zip(demands, units, strict=True):
             value, now, ttl_ms, size = self._checked(unit)
-            rule = demand.binding.rule
+            rule, name = demand.binding.rule, self._name(demand).decode("utf-8", "backslashreplace")
             if not value:
-                inspections.append(Inspection(rule.text, dict(rule.words(None, now)), None, None, 0))
+                inspections.append(Inspection(rule.text, dict(rule.words(None, now)), None, None, 0, name))
                 continue
             words = dict(rule.words(_state(rule, value), now))
-            inspections.append(Inspection(rule.text, words, value, ttl_ms / 1000, size if isinstance(size, int) else 0))
+            size = size if isinstance(size, int) else 0
+            inspections.append(Inspection(rule.text, words, value, ttl_ms / 1000, size, name))
         return inspections
 
     def _states(self, demands: Sequence[Demand], units: Sequence[Unit]) -> tuple[int, list[Any]]:

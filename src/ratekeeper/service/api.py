@@ -1,0 +1,159 @@
+"""The routes under /v1, and those that say how the service is."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ratekeeper.decision import Decision
+from ratekeeper.errors import InvalidRule
+from ratekeeper.service import bodies, openapi
+from ratekeeper.service.web import Problem, Request, Response, Router, json_response
+from ratekeeper.stores.port import Inspection
+
+if TYPE_CHECKING:
+    from ratekeeper.service.app import Limited, Service
+
+_encode = msgspec.json.Encoder().encode
+
+
+def mount(router: Router, service: Service) -> None:
+    """Add the routes."""
+    api = Api(service)
+    router.add("POST", "/v1/hit", api.hit)
+    router.add("POST", "/v1/peek", api.peek)
+    router.add("POST", "/v1/inspect", api.inspect)
+    router.add("POST", "/v1/charge", api.charge, needs_token=True)
+    router.add("POST", "/v1/refund", api.refund, needs_token=True)
+    router.add("POST", "/v1/reset", api.reset, needs_token=True)
+    router.add("GET", "/v1/live", api.live)
+    router.add("GET", "/openapi.json", api.openapi)
+    router.add("GET", "/healthz", api.healthz)
+    router.add("GET", "/readyz", api.readyz)
+
+
+class Api:
+    """What the routes do."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._document = _encode(openapi.document())
+
+    async def hit(self, request: Request) -> Response:
+        always_200 = _always_200(request)
+        limited, key, cost = bodies.read(await request.body(), self._service)
+        try:
+            decision = await limited.limiter.hit(key, cost)
+        except InvalidRule as error:
+            raise bodies.invalid(error) from None
+        self._service.live.count(decision)
+        return _decided(decision, limited, always_200)
+
+    async def peek(self, request: Request) -> Response:
+        always_200 = _always_200(request)
+        return await self._do("peek", request, always_200)
+
+    async def charge(self, request: Request) -> Response:
+        return await self._do("charge", request)
+
+    async def refund(self, request: Request) -> Response:
+        return await self._do("refund", request)
+
+    async def reset(self, request: Request) -> Response:
+        limited, key, _ = bodies.read(await request.body(), self._service)
+        try:
+            await limited.limiter.reset(key)
+        except InvalidRule as error:
+            raise bodies.invalid(error) from None
+        return json_response({"ok": True})
+
+    async def inspect(self, request: Request) -> Response:
+        limited, key, _ = bodies.read(await request.body(), self._service)
+        try:
+            seen = await limited.limiter.inspect(key)
+        except InvalidRule as error:
+            raise bodies.invalid(error) from None
+        return json_response({"rules": {name: inspection_fields(each) for name, each in seen.items()}})
+
+    async def live(self, _: Request) -> Response:
+        return json_response(self._service.live.report() | {"store": await self._store()})
+
+    async def openapi(self, _: Request) -> Response:
+        return Response(200, self._document)
+
+    async def healthz(self, _: Request) -> Response:
+        return json_response({"status": "ok"})
+
+    async def readyz(self, _: Request) -> Response:
+        """Ask the store; while it is away the service still answers, so that is no reason to take it out of service."""
+        return json_response({"status": await self._store()})
+
+    async def _store(self) -> str:
+        decision = await self._service.limiter("1/s", prefix="ratekeeper-ready").peek("ready")
+        return "degraded" if decision.degraded else "healthy"
+
+    async def _do(self, operation: str, request: Request, always_200: bool = True) -> Response:
+        """Do what is no hit; a charge or a refund is done, however the key stands afterwards."""
+        limited, key, cost = bodies.read(await request.body(), self._service)
+        try:
+            decision = await getattr(limited.limiter, operation)(key, cost)
+        except InvalidRule as error:
+            raise bodies.invalid(error) from None
+        return _decided(decision, limited, always_200)
+
+
+def _always_200(request: Request) -> bool:
+    if not request.query_string:  # nearly always
+        return False
+    given = request.query.get("always_200", "0")
+    if given not in ("0", "1"):
+        raise Problem(400, "always_200 must be 0 or 1", field="always_200")
+    return given == "1"
+
+
+def _decided(decision: Decision, limited: Limited, always_200: bool) -> Response:
+    status = 200 if always_200 or decision.allowed else 429
+    return Response(status, _encode(decision_fields(decision)), limited.writer.encoded(decision))
+
+
+def decision_fields(decision: Decision) -> dict[str, Any]:
+    """Return a decision as JSON has it."""
+    allowed, limit, remaining, retry_after, reset_after, delay, rule, layers, degraded = decision
+    return {
+        "allowed": allowed,
+        "limit": limit,
+        "remaining": remaining,
+        "retry_after": retry_after,
+        "reset_after": reset_after,
+        "delay": delay,
+        "rule": rule,
+        "layers": {name: decision_fields(layer) for name, layer in layers.items()} if layers else {},
+        "degraded": degraded,
+    }
+
+
+def inspection_fields(seen: Inspection) -> dict[str, Any]:
+    """Return how a key is stored as JSON has it; `encoding` says how `raw` is written."""
+    raw, encoding = _readable(seen.raw)
+    return {
+        "rule": seen.rule,
+        "state": seen.state,
+        "raw": raw,
+        "encoding": encoding,
+        "ttl": seen.ttl,
+        "bytes": seen.bytes,
+        "name": seen.name,
+    }
+
+
+def _readable(raw: Any) -> tuple[Any, str]:
+    values = raw if isinstance(raw, list) else [raw]
+    if not all(isinstance(value, bytes) for value in values):
+        return raw, "json"
+    if all(value.isascii() and value.decode().isprintable() for value in values):
+        texts, encoding = [value.decode() for value in values], "text"
+    else:
+        texts, encoding = [base64.b64encode(value).decode() for value in values], "base64"
+    return (texts if isinstance(raw, list) else texts[0]), encoding

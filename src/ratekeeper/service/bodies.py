@@ -1,0 +1,168 @@
+"""What a request asks for: rules, keys, costs. Whatever cannot be used is a problem that names the field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ratekeeper import FixedWindow, InvalidRule, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket, parse
+from ratekeeper.algorithms import Rule
+from ratekeeper.service.web import Problem, unreadable
+
+if TYPE_CHECKING:
+    from ratekeeper.service.app import Limited, Service
+
+MOST_RULES = 32
+
+Key = str | int | tuple[str | int, ...]
+Quantity = int | float | str
+_BUILD: dict[str, tuple[Callable[..., Rule], tuple[str, ...]]] = {
+    "fixed-window": (FixedWindow, ("limit", "window")),
+    "sliding-window-log": (SlidingWindowLog, ("limit", "window")),
+    "moving-window": (SlidingWindowLog, ("limit", "window")),
+    "sliding-window-counter": (SlidingWindowCounter, ("limit", "window")),
+    "token-bucket": (TokenBucket, ("capacity", "refill_rate")),
+    "leaky-bucket": (LeakyBucket, ("capacity", "leak_rate", "mode")),
+}
+ALGORITHMS = tuple(_BUILD)
+
+
+class RuleFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule, as its constructor takes it."""
+
+    algorithm: str | None = None
+    limit: int | None = None
+    window: Quantity | None = None
+    capacity: int | None = None
+    refill_rate: Quantity | None = None
+    leak_rate: Quantity | None = None
+    mode: str | None = None
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One rule, as fields or as a text, and a key; or several rules by name, and a key and a cost for each."""
+
+    key: Key | None = None
+    cost: int | dict[str, int] = 1
+    algorithm: str | None = None
+    limit: int | None = None
+    window: Quantity | None = None
+    capacity: int | None = None
+    refill_rate: Quantity | None = None
+    leak_rate: Quantity | None = None
+    mode: str | None = None
+    rule: str | None = None
+    rules: dict[str, str | RuleFields] | None = None
+    keys: dict[str, Key] | None = None
+
+
+_decode = msgspec.json.Decoder(Body).decode
+
+
+def read(content: bytes, service: Service) -> tuple[Limited, Any, Any]:
+    """Return what a request's body asks for: a limiter, a key or several, a cost or several."""
+    try:
+        body = _decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise unreadable(error) from None
+    cost = body.cost
+    if cost.__class__ is not int or cost < 1:
+        _check_cost(body)
+    if body.rules is None and body.keys is None and body.rule is None and body.key is not None:  # nearly always
+        fields = (body.algorithm, body.limit, body.window, body.capacity, body.refill_rate, body.leak_rate, body.mode)
+        limited = service.recall(fields)
+        if limited is None:
+            limited = service.keep(fields, service.limited(rule_of(RuleFields(*fields))))
+        return limited, body.key, cost
+    return _limited(body, service), _key(body), cost
+
+
+def rule_of(fields: RuleFields, at: str = "") -> Rule:
+    """Make a rule of its fields; `at` is where they are in the body."""
+    if fields.algorithm not in _BUILD:
+        said = "is missing" if fields.algorithm is None else f"{fields.algorithm[:80]!r} is unknown"
+        raise Problem(400, f"{at}algorithm {said}; use {', '.join(_BUILD)}", field=f"{at}algorithm")
+    build, names = _BUILD[fields.algorithm]
+    given = {name: value for name, value in msgspec.structs.asdict(fields).items() if value is not None}
+    del given["algorithm"]
+    for name in given:
+        if name not in names:
+            raise Problem(
+                400, f"{at}{name} is not for a {fields.algorithm}, which has {' and '.join(names)}", field=at + name
+            )
+    for name in names:
+        if name not in given and name != "mode":
+            raise Problem(400, f"{at}{name} is missing: a {fields.algorithm} needs it", field=at + name)
+    try:
+        return build(**given)
+    except InvalidRule as error:
+        raise invalid(error, at, names) from None
+
+
+def invalid(error: InvalidRule, at: str = "", names: tuple[str, ...] = ("key", "cost")) -> Problem:
+    """Say what the library found, which names the argument first."""
+    name = next((name for name in names if str(error).startswith(name)), "")
+    return Problem(400, f"{at}{error}", field=f"{at}{name}".rstrip(".") or None)
+
+
+def _check_cost(body: Body) -> None:
+    """Check a cost that is not simply a number above 0; for those operations, too, that have no use for it."""
+    cost = body.cost
+    if isinstance(cost, int):
+        raise Problem(400, f"cost must be an integer of at least 1, not {cost}", field="cost")
+    if body.rules is None:
+        raise Problem(400, "cost by name is for several rules; one rule has a number", field="cost")
+    for name, each in cost.items():
+        if name not in body.rules:
+            raise Problem(400, f"cost names {name!r}, which is none of the rules", field=f"cost.{name}")
+        if each < 0:
+            raise Problem(400, f"cost.{name} must be an integer of at least 0, not {each}", field=f"cost.{name}")
+
+
+def _limited(body: Body, service: Service) -> Limited:
+    if body.rules is None:
+        if body.keys is not None:
+            raise Problem(400, "keys is for several rules, by name; one rule has a key", field="keys")
+        if body.rule is None:
+            raise Problem(400, "key is missing", field="key")
+        _check_alone(body, "rule")
+        return service.limited(_parsed(body.rule, "rule"))
+    if body.rule is not None:
+        raise Problem(400, "rule and rules exclude each other", field="rule")
+    _check_alone(body, "rules")
+    if not 1 <= len(body.rules) <= MOST_RULES:
+        raise Problem(400, f"rules must have from 1 to {MOST_RULES}, not {len(body.rules)}", field="rules")
+    made = {
+        name: _parsed(rule, f"rules.{name}") if isinstance(rule, str) else rule_of(rule, f"rules.{name}.")
+        for name, rule in body.rules.items()
+    }
+    try:
+        return service.limited(made)
+    except InvalidRule as error:
+        raise Problem(400, f"rules: {error}", field="rules") from None
+
+
+def _check_alone(body: Body, beside: str) -> None:
+    for name in RuleFields.__struct_fields__:
+        if getattr(body, name) is not None:
+            raise Problem(400, f"{name} and {beside} exclude each other", field=name)
+
+
+def _parsed(text: str, at: str) -> Rule:
+    try:
+        rules = parse(text)
+    except InvalidRule as error:
+        raise Problem(400, f"{at}: {error}", field=at) from None
+    if len(rules) != 1:
+        raise Problem(400, f"{at} must be one rule, not {len(rules)}; several go into rules, by name", field=at)
+    return rules[0]
+
+
+def _key(body: Body) -> Any:
+    if (body.key is None) == (body.keys is None):
+        raise Problem(
+            400, "one of key and keys is needed" if body.key is None else "key and keys exclude each other", field="key"
+        )
+    return body.keys if body.key is None else body.key

@@ -1,0 +1,97 @@
+"""Who may ask: programs and our own pages, not pages of other sites; and for some things, only who has the token."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Collection
+
+from ratekeeper.service.web import JSON, Problem, Request
+
+_SAFE = ("GET", "HEAD")
+_FROM_HERE = (b"same-origin", b"none")  # none: typed in, a bookmark, no page at all
+
+
+class Guards:
+    """Turns away what a browser sends on behalf of another site.
+
+    A name that an attacker made point here (DNS rebinding) is told by the Host; an address in its place cannot be made
+    to point anywhere. A request of another site's page is told by Origin and Sec-Fetch-Site, which pages cannot set. A
+    form cannot send JSON.
+    """
+
+    def __init__(self, hosts: Collection[str] = (), token: str | None = None) -> None:
+        self._hosts = {"localhost", *(host.lower() for host in hosts)}
+        self._token = None if token is None else token.encode()
+        self._known: set[bytes] = set()  # Host headers that were found to be fine
+
+    def check(self, request: Request) -> None:
+        """Raise a problem for whom this is not for."""
+        headers = request.headers
+        host = headers.get(b"host", b"")
+        if host not in self._known:
+            self._check_host(host)
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition(b"://")[2] != host:
+            raise Problem(403, "a page of another origin must not ask this")
+        site = headers.get(b"sec-fetch-site")
+        if site is not None and site not in _FROM_HERE and not _is_navigation(request):
+            raise Problem(403, "a page of another site must not ask this")
+        if request.method not in _SAFE:
+            _check_content_type(headers)
+
+    def check_token(self, request: Request) -> None:
+        """Raise a problem for who needs the token and does not have it."""
+        if self._token is None:
+            return
+        scheme, _, given = request.headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
+            raise Problem(
+                401, "this needs the header Authorization: Bearer TOKEN", headers=[(b"www-authenticate", b"Bearer")]
+            )
+
+    def _check_host(self, host: bytes) -> None:
+        name = host_name(host.decode("latin-1"))
+        if name is None or (name not in self._hosts and not _is_address(name)):
+            raise Problem(421, "the Host header names another host; --allow-host lets one in", field="host")
+        if len(self._known) < 100:
+            self._known.add(host)
+
+
+def host_name(host: str) -> str | None:
+    """Return the name or address in a Host header, without the port; None if it is none."""
+    name, colon, port = host.rpartition(":")
+    if not colon or host.endswith("]"):
+        name, port = host, "0"
+    if not name or not (port.isascii() and port.isdigit()):
+        return None
+    return name.lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_navigation(request: Request) -> bool:
+    """Whether somebody followed a link to here."""
+    return (
+        request.method in _SAFE
+        and request.headers.get(b"sec-fetch-mode") == b"navigate"
+        and request.headers.get(b"sec-fetch-dest") == b"document"
+    )
+
+
+def _check_content_type(headers: dict[bytes, bytes]) -> None:
+    given = headers.get(b"content-type")
+    if given == JSON:
+        return
+    if given is None:
+        if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
+            return  # no body at all
+        given = b"none"
+    if given.partition(b";")[0].strip().lower() != JSON:
+        raise Problem(415, "the Content-Type must be application/json", field="content-type")

@@ -1,0 +1,213 @@
+"""What a route needs and no more: a request, a response, a router, and problems (RFC 9457) for all that goes wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+
+MAX_BODY = 64 * 1024
+Fields = list[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+PROBLEM = b"application/problem+json"
+HTML = b"text/html; charset=utf-8"
+
+NO_STORE = (b"cache-control", b"no-store")
+_UNREADABLE_ELSEWHERE: Fields = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+FOR_PAGES: Fields = [
+    (b"content-security-policy", _POLICY),
+    (b"referrer-policy", b"no-referrer"),
+    *_UNREADABLE_ELSEWHERE,
+]
+"""Nothing from elsewhere runs here, and nothing elsewhere may embed or read what is here."""
+FOR_DATA: Fields = [
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    NO_STORE,
+    *_UNREADABLE_ELSEWHERE,
+]
+"""The same, where there is nothing to run and nothing to keep."""
+
+
+class Problem(Exception):
+    """An answer that says what is wrong; `field` names the part of the request that is."""
+
+    def __init__(
+        self, status: int, detail: str, *, field: str | None = None, headers: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.field = field
+        self.headers = headers
+
+    def response(self) -> Response:
+        """Return the problem document."""
+        document: dict[str, Any] = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.field is not None:
+            document["field"] = self.field
+        return Response(self.status, msgspec.json.encode(document), self.headers, PROBLEM)
+
+
+class Response:
+    """An answer. `headers` are in bytes, the names in lower case; those for security come by themselves.
+
+    JSON is not to be kept by anyone; what else there is may be, by the headers that it is given.
+    """
+
+    __slots__ = ("body", "common", "own", "status")
+
+    def __init__(
+        self, status: int, body: bytes = b"", headers: Iterable[tuple[bytes, bytes]] = (), content_type: bytes = JSON
+    ) -> None:
+        self.status = status
+        self.body = body
+        is_data = content_type is JSON or content_type is PROBLEM
+        self.own: Fields = [(b"content-type", content_type), *headers]
+        self.common = FOR_DATA if is_data else FOR_PAGES
+
+
+def json_response(value: Any, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> Response:
+    """Answer with a value as JSON; an infinite number is null."""
+    return Response(status, msgspec.json.encode(value), headers)
+
+
+class Request:
+    """What was asked."""
+
+    __slots__ = ("_body", "_read", "client", "headers", "method", "params", "path", "query_string")
+
+    def __init__(  # noqa: PLR0917 - keywords would cost as much as the rest
+        self, method: str, path: str, query_string: bytes, headers: dict[bytes, bytes], client: str | None, read: Read
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query_string = query_string
+        self.headers = headers
+        """By their names in lower case; of a name that comes twice, the last counts."""
+        self.client = client
+        """The address of who is connected."""
+        self.params: Mapping[str, str] = {}
+        """What stands for the {names} of the route's path."""
+        self._read = read
+        self._body: bytes | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query's parameters; of one that comes twice, the last counts."""
+        try:
+            pairs = parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+        except ValueError:
+            raise Problem(400, "the query has more than 100 parameters") from None
+        return dict(pairs)
+
+    async def body(self) -> bytes:
+        """Return the body; a problem if it is larger than 64 KiB."""
+        if self._body is None:
+            declared = self.headers.get(b"content-length", b"0")
+            if len(declared) > 5 or int(declared) > MAX_BODY:  # a server lets only digits through
+                raise too_large()
+            self._body = await self._read(self)
+        return self._body
+
+    async def json(self, kind: Any = Any) -> Any:
+        """Return the body read as JSON, of a type that msgspec knows; an empty body is None."""
+        content = await self.body()
+        if not content:
+            return None
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise unreadable(error) from None
+
+
+Read = Callable[[Request], Awaitable[bytes]]
+
+
+def unreadable(error: Exception) -> Problem:
+    """Say why a body cannot be read as what it should be."""
+    detail, _, at = str(error).partition(" - at `$")
+    field = at.rstrip("`").lstrip(".") or None
+    unknown = re.search(r"unknown field `(.*)`", detail)
+    if unknown:
+        field = f"{field}.{unknown[1]}" if field else unknown[1]
+    if isinstance(error, msgspec.ValidationError):
+        return Problem(400, f"{field or 'the body'}: {detail}", field=field)
+    return Problem(400, f"the body is not JSON: {error}")
+
+
+def too_large() -> Problem:
+    """Refuse a body; what is still on its way is not read, so the connection cannot serve another request."""
+    return Problem(413, f"the body must have at most {MAX_BODY} bytes", headers=[(b"connection", b"close")])
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Route(NamedTuple):
+    """A way to a handler."""
+
+    handler: Handler
+    needs_token: bool = False
+
+
+class Router:
+    """Finds who answers a request."""
+
+    def __init__(self) -> None:
+        self._exact: dict[str, dict[str, Route]] = {}
+        self._patterns: dict[str, tuple[re.Pattern[str], dict[str, Route]]] = {}
+
+    def add(self, method: str, path: str, handler: Handler, *, needs_token: bool = False) -> None:
+        """Have a handler answer a method on a path, in which {name} stands for one segment.
+
+        A later one for the same takes its place. One that needs a token is closed to who does not have it, if the
+        service has one.
+        """
+        if "{" in path:
+            pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path))
+            methods = self._patterns.setdefault(path, (re.compile(pattern), {}))[1]
+        else:
+            methods = self._exact.setdefault(path, {})
+        methods[method] = Route(handler, needs_token)
+
+    def find(self, request: Request) -> Route:
+        """Return the way to go, or say that there is none."""
+        methods = self._exact.get(request.path)
+        if methods is None:
+            methods = self._match(request)
+        route = methods.get(request.method)
+        if route is None and request.method == "HEAD":
+            route = methods.get("GET")
+        if route is None:
+            allowed = sorted({*methods, "HEAD"} if "GET" in methods else methods)
+            raise Problem(
+                405,
+                f"{request.path} does not answer {request.method}, only {' and '.join(allowed)}",
+                headers=[(b"allow", ", ".join(allowed).encode())],
+            )
+        return route
+
+    def _match(self, request: Request) -> dict[str, Route]:
+        for pattern, methods in self._patterns.values():
+            match = pattern.fullmatch(request.path)
+            if match:
+                request.params = match.groupdict()
+                return methods
+        raise Problem(404, f"there is nothing at {request.path}")
