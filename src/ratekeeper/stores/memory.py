@@ -219,9 +219,10 @@ class MemoryStore:
     def _inspection(self, demand: Demand, now: int) -> Inspection:
         rule = demand.binding.rule
         state = self._state(demand)
+        name = (*demand.binding.space, demand.key)
         ttl = rule.expires_at(state) - now if state else 0
         if ttl <= 0:
-            return Inspection(rule.text, dict(rule.words(None, now)), None, None, 0)
+            return Inspection(rule.text, dict(rule.words(None, now)), None, None, 0, name, now / 1e6)
         parts = state if isinstance(state, tuple) else ()
         size = sys.getsizeof(demand.key) + sys.getsizeof(state) + sum(map(sys.getsizeof, parts))
-        return Inspection(rule.text, dict(rule.words(state, now)), tuple(state), ttl / 1e6, size)
+        return Inspection(rule.text, dict(rule.words(state, now)), tuple(state), ttl / 1e6, size, name, now / 1e6)

@@ -216,11 +216,10 @@ class Base:
         for demand, unit in zip(demands, units, strict=True):
             value, now, ttl_ms, size = self._checked(unit)
             rule = demand.binding.rule
-            if not value:
-                inspections.append(Inspection(rule.text, dict(rule.words(None, now)), None, None, 0))
-                continue
-            words = dict(rule.words(_state(rule, value), now))
-            inspections.append(Inspection(rule.text, words, value, ttl_ms / 1000, size if isinstance(size, int) else 0))
+            words = dict(rule.words(_state(rule, value) if value else None, now))
+            ttl = ttl_ms / 1000 if value else None
+            size = size if value and isinstance(size, int) else 0
+            inspections.append(Inspection(rule.text, words, value or None, ttl, size, self._name(demand), now / 1e6))
         return inspections
 
     def _states(self, demands: Sequence[Demand], units: Sequence[Unit]) -> tuple[int, list[Any]]:
