@@ -63,8 +63,7 @@ class _Shell:
         shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
         guard = None if isinstance(store, MemoryStore) else Guard(store, shares, on_error, deadline, clock)
         self._core = Core(bindings, store, clock, enabled=enabled, on_decision=on_decision, guard=guard, lease=lease)
-        if not isinstance(store, MemoryStore):
-            weakref.finalize(self._core, store.unbind, bindings).atexit = False
+        weakref.finalize(self._core, store.unbind, bindings).atexit = False
         self._set_up()
 
     def _set_up(self) -> None:

@@ -1,3 +1,4 @@
+import gc
 import math
 import random
 import tracemalloc
@@ -846,3 +847,43 @@ def test_a_key_that_was_emptied_and_comes_back_takes_no_more_room_than_there_is(
     limiter.hit("d")
     limiter.hit("a")
     assert (store.size, store.evictions) == (3, 1)
+
+
+# Rules that come and go
+
+
+def test_a_store_forgets_rules_that_no_limiter_has_any_more():
+    clock = ManualClock()
+    store = MemoryStore()
+    for limit in range(1, 200):
+        Limiter(FixedWindow(limit, 60), store, clock=clock).hit("a")
+        clock.advance(60)
+    gc.collect()
+    kept = Limiter("1/s", store, clock=clock)
+    for _ in range(200):
+        kept.hit("a")  # forgets what has expired
+        Limiter("2/s", store, clock=clock)
+    assert len(store._tables) <= 3
+
+
+def test_usage_outlives_the_limiter_that_counted_it():
+    clock = ManualClock()
+    store = MemoryStore()
+    Limiter("fixed-window 2/minute", store, clock=clock).hit("a")
+    gc.collect()
+    for limit in range(100):
+        Limiter(FixedWindow(1000 + limit, 60), store, clock=clock)
+    assert Limiter("fixed-window 2/minute", store, clock=clock).hit("a").remaining == 0
+
+
+def test_a_rule_that_comes_back_in_time_keeps_its_keys():
+    clock = ManualClock()
+    store = MemoryStore()
+    first = Limiter("fixed-window 9/minute", store, clock=clock)
+    second = Limiter("fixed-window 9/minute", store, clock=clock)
+    del first
+    gc.collect()
+    for _ in range(20):
+        Limiter("1/s", store, clock=clock)
+    second.hit("a")
+    assert Limiter("fixed-window 9/minute", store, clock=clock).peek("a").remaining == 8

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ratekeeper import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket, rates
 from ratekeeper.algorithms import Rule
-from ratekeeper.playground.configs import Unusable, read_body, read_number
+from ratekeeper.playground.configs import Unusable, blames, read_body, read_number
 from ratekeeper.rates import show
 from ratekeeper.service.web import Request, Response, json_response
 from ratekeeper.simulate import PATTERNS, Traffic, generate, simulate
@@ -106,6 +106,5 @@ def _drawn(slices: object, duration_us: int, cost: int) -> Traffic:
 
 
 def _blamed(error: Exception, otherwise: str) -> Unusable:
-    """Name the field that an error of the library begins with."""
-    first = str(error).split(" ", 1)[0]
-    return Unusable(str(error), first if first in _KNOWN else otherwise)
+    message = str(error)
+    return Unusable(message, next((name for name in _KNOWN if blames(message, name)), otherwise))

@@ -78,6 +78,11 @@ def _blamed(error: Exception, fields: Mapping[str, tuple[str, Any]]) -> Unusable
     """Name the field of the demo in place of the argument that the library names."""
     message = str(error)
     for name, (argument, _) in fields.items():
-        if message.startswith(f"{argument} "):
+        if blames(message, argument):
             return Unusable(f"{name}{message.removeprefix(argument)}", f"config.{name}")
     return Unusable(message, "config")
+
+
+def blames(message: str, argument: str) -> bool:
+    """Tell whether an error of the library is about this argument, which it then begins with."""
+    return message.startswith((f"{argument} ", f"{argument}:"))

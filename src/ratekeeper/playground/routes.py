@@ -86,6 +86,7 @@ class Demo:
             return json_response({**answer, "degraded": True, "state": None}, headers=asked.headers)
         peek = await limiter.peek(asked.visitor, asked.cost)
         answer |= {"degraded": peek.degraded, "peek": _shown(peek), **_held(seen)}
+        answer["key"] = seen.name or _text((PREFIX, rule.algorithm, rule.text, asked.visitor))
         return json_response(answer, headers=asked.headers)
 
     @property
@@ -153,7 +154,6 @@ def _held(seen: Inspection) -> dict[str, Any]:
     return {
         "now": seen.at,
         "state": state,
-        "key": _text(seen.key),
         "raw": None if seen.raw is None else _text(seen.raw),
         "ttl": seen.ttl,
         "bytes": seen.bytes,

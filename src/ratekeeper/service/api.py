@@ -9,8 +9,8 @@ import msgspec
 
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
-from ratekeeper.service import bodies
-from ratekeeper.service.web import NO_STORE, Problem, Request, Response, Router, json_response
+from ratekeeper.service import bodies, openapi
+from ratekeeper.service.web import Problem, Request, Response, Router, json_response
 from ratekeeper.stores.port import Inspection
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def mount(router: Router, service: Service) -> None:
     router.add("POST", "/v1/refund", api.refund, needs_token=True)
     router.add("POST", "/v1/reset", api.reset, needs_token=True)
     router.add("GET", "/v1/live", api.live)
+    router.add("GET", "/openapi.json", api.openapi)
     router.add("GET", "/healthz", api.healthz)
     router.add("GET", "/readyz", api.readyz)
 
@@ -38,10 +39,11 @@ class Api:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._document = _encode(openapi.document())
 
     async def hit(self, request: Request) -> Response:
         always_200 = _always_200(request)
-        limited, key, cost = await bodies.read(request, self._service)
+        limited, key, cost = bodies.read(await request.body(), self._service)
         try:
             decision = await limited.limiter.hit(key, cost)
         except InvalidRule as error:
@@ -59,7 +61,7 @@ class Api:
         return await self._do("refund", request)
 
     async def reset(self, request: Request) -> Response:
-        limited, key, _ = await bodies.read(request, self._service)
+        limited, key, _ = bodies.read(await request.body(), self._service)
         try:
             await limited.limiter.reset(key)
         except InvalidRule as error:
@@ -67,7 +69,7 @@ class Api:
         return json_response({"ok": True})
 
     async def inspect(self, request: Request) -> Response:
-        limited, key, _ = await bodies.read(request, self._service)
+        limited, key, _ = bodies.read(await request.body(), self._service)
         try:
             seen = await limited.limiter.inspect(key)
         except InvalidRule as error:
@@ -76,6 +78,9 @@ class Api:
 
     async def live(self, _: Request) -> Response:
         return json_response(self._service.live.report() | {"store": await self._store()})
+
+    async def openapi(self, _: Request) -> Response:
+        return Response(200, self._document)
 
     async def healthz(self, _: Request) -> Response:
         return json_response({"status": "ok"})
@@ -90,7 +95,7 @@ class Api:
 
     async def _do(self, operation: str, request: Request) -> Response:
         always_200 = _always_200(request)
-        limited, key, cost = await bodies.read(request, self._service)
+        limited, key, cost = bodies.read(await request.body(), self._service)
         try:
             decision = await getattr(limited.limiter, operation)(key, cost)
         except InvalidRule as error:
@@ -109,7 +114,7 @@ def _always_200(request: Request) -> bool:
 
 def _decided(decision: Decision, limited: Limited, always_200: bool) -> Response:
     status = 200 if always_200 or decision.allowed else 429
-    return Response(status, _encode(decision_fields(decision)), [*limited.writer.encoded(decision), NO_STORE])
+    return Response(status, _encode(decision_fields(decision)), limited.writer.encoded(decision))
 
 
 def decision_fields(decision: Decision) -> dict[str, Any]:
@@ -138,6 +143,7 @@ def inspection_fields(seen: Inspection) -> dict[str, Any]:
         "encoding": encoding,
         "ttl": seen.ttl,
         "bytes": seen.bytes,
+        "name": seen.name,
     }
 
 

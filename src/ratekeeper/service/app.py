@@ -79,25 +79,18 @@ class App:
         if scope["type"] != "http":
             await self._lifespan(scope, receive, send)
             return
-        response = await self._answer(Request(scope, receive))
-        await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
-        body = b"" if scope["method"] == "HEAD" else response.body
-        await send({"type": "http.response.body", "body": body})
-
-    async def _answer(self, request: Request) -> Response:
         try:
+            request = Request(scope, receive)
             self._guards.check(request)
             route = self.router.find(request)
             if route.needs_token:
                 self._guards.check_token(request)
-            return await route.handler(request)
-        except Problem as problem:
-            return problem.response()
-        except StoreUnavailable as error:
-            return Problem(503, str(error)).response()
-        except Exception:  # noqa: BLE001 - whatever it is, who asked gets an answer
-            _log.exception("%s %s failed", request.method, request.path)
-            return Problem(500, "this should not have happened; the log says more").response()
+            response = await route.handler(request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked gets an answer
+            response = _trouble(error, scope).response()
+        await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+        body = b"" if scope["method"] == "HEAD" else response.body
+        await send({"type": "http.response.body", "body": body})
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         while scope["type"] == "lifespan":
@@ -134,6 +127,16 @@ def create_app(
     else:
         router.add("GET", "/", _placeholder)
     return App(router, Guards(hosts, token), service)
+
+
+def _trouble(error: Exception, scope: Scope) -> Problem:
+    """Say what is wrong."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, StoreUnavailable):
+        return Problem(503, str(error))
+    _log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+    return Problem(500, "this should not have happened; the log says more")
 
 
 async def _placeholder(_: Request) -> Response:

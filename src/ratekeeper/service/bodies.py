@@ -9,7 +9,7 @@ import msgspec
 
 from ratekeeper import FixedWindow, InvalidRule, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket, parse
 from ratekeeper.algorithms import Rule
-from ratekeeper.service.web import Problem, Request, unreadable
+from ratekeeper.service.web import Problem, unreadable
 
 if TYPE_CHECKING:
     from ratekeeper.service.app import Limited, Service
@@ -69,13 +69,13 @@ class Asked(NamedTuple):
 _decode = msgspec.json.Decoder(Body).decode
 
 
-async def read(request: Request, service: Service) -> Asked:
-    """Return what a request asks for."""
-    content = await request.body()
+def read(content: bytes, service: Service) -> Asked:
+    """Return what a request's body asks for."""
     try:
         body = _decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise unreadable(error) from None
+    _check_cost(body)
     if body.rules is None and body.keys is None and body.rule is None and body.key is not None:  # nearly always
         fields = (body.algorithm, body.limit, body.window, body.capacity, body.refill_rate, body.leak_rate, body.mode)
         limited = service.recall(fields)
@@ -111,6 +111,22 @@ def invalid(error: InvalidRule, at: str = "", names: tuple[str, ...] = ("key", "
     """Say what the library found, which names the argument first."""
     name = next((name for name in names if str(error).startswith(name)), "")
     return Problem(400, f"{at}{error}", field=f"{at}{name}".rstrip(".") or None)
+
+
+def _check_cost(body: Body) -> None:
+    """Check a cost for those operations, too, that have no use for it."""
+    cost = body.cost
+    if isinstance(cost, int):
+        if cost < 1:
+            raise Problem(400, f"cost must be an integer of at least 1, not {cost}", field="cost")
+        return
+    if body.rules is None:
+        raise Problem(400, "cost by name is for several rules; one rule has a number", field="cost")
+    for name, each in cost.items():
+        if name not in body.rules:
+            raise Problem(400, f"cost names {name!r}, which is none of the rules", field=f"cost.{name}")
+        if each < 0:
+            raise Problem(400, f"cost.{name} must be an integer of at least 0, not {each}", field=f"cost.{name}")
 
 
 def _limited(body: Body, service: Service) -> Limited:

@@ -10,6 +10,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 FAILED = 2
 MOST_CONNECTIONS = 1024
 MOST_HEADER_BYTES = 16 * 1024
+GRACE = 5.0  # seconds for what is under way when the service is told to end
 _EPILOG = """\
 The token is the content of --token-file or of the environment's RATEKEEPER_TOKEN. Beyond loopback there must be one:
 who does not send it can hit and peek, and change nothing else.
@@ -77,8 +80,28 @@ def run(options: argparse.Namespace) -> int:
         return _fail(str(error))
     except OSError as error:
         return _fail(f"cannot read {options.token_file}: {error.strerror}")
-    asyncio.run(_serve(app, options.host, options.port))
+    _raise_the_limit_of_files()
+    _loop_runner()(_serve(app, options.host, options.port))
     return 0
+
+
+def _loop_runner() -> Callable[[Coroutine[Any, Any, None]], None]:
+    try:
+        from uvloop import run as run_loop
+    except ImportError:  # there is none for Windows
+        return asyncio.run
+    return run_loop
+
+
+def _raise_the_limit_of_files() -> None:
+    """Make room for all connections: many systems let a process have no more than 1024 files unless it asks."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        enough = 2 * MOST_CONNECTIONS
+        if soft != resource.RLIM_INFINITY and soft < enough:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(enough, hard) if hard >= 0 else enough, hard))
 
 
 async def _serve(app: App, host: str, port: int) -> None:
@@ -99,8 +122,14 @@ async def _serve(app: App, host: str, port: int) -> None:
         log_enabled=False,
     )
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        """Finish what has begun, but do not wait for ever for somebody who does not send the rest of a request."""
+        server.stop()  # type: ignore[no-untyped-call]
+        loop.call_later(GRACE, os._exit, 0)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, server.stop)
+        loop.add_signal_handler(number, stop)
     name = f"[{host}]" if ":" in host else host
     print(f"ratekeeper is at http://{name}:{port}/ (Ctrl-C ends it)", flush=True)
     await server.serve()

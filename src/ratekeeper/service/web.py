@@ -20,18 +20,27 @@ JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 HTML = b"text/html; charset=utf-8"
 
+NO_STORE = (b"cache-control", b"no-store")
+_UNREADABLE_ELSEWHERE: Fields = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
 _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-SECURITY: Fields = [
+_PAGE: Fields = [
     (b"content-security-policy", _POLICY),
-    (b"x-content-type-options", b"nosniff"),
-    (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
+    *_UNREADABLE_ELSEWHERE,
 ]
-"""On every answer: nothing from elsewhere runs here, and nothing elsewhere may embed or read what is here."""
-NO_STORE = (b"cache-control", b"no-store")
+"""Nothing from elsewhere runs here, and nothing elsewhere may embed or read what is here."""
+_DATA: Fields = [
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    NO_STORE,
+    *_UNREADABLE_ELSEWHERE,
+]
+"""The same, where there is nothing to run and nothing to keep."""
 
 
 class Problem(Exception):
@@ -56,11 +65,14 @@ class Problem(Exception):
         }
         if self.field is not None:
             document["field"] = self.field
-        return Response(self.status, msgspec.json.encode(document), [*self.headers, NO_STORE], PROBLEM)
+        return Response(self.status, msgspec.json.encode(document), self.headers, PROBLEM)
 
 
 class Response:
-    """An answer. `headers` are in bytes, the names in lower case; the security headers come by themselves."""
+    """An answer. `headers` are in bytes, the names in lower case; those for security come by themselves.
+
+    JSON is not to be kept by anyone; what else there is may be, by the headers that it is given.
+    """
 
     __slots__ = ("body", "headers", "status")
 
@@ -69,12 +81,13 @@ class Response:
     ) -> None:
         self.status = status
         self.body = body
-        self.headers: Fields = [(b"content-type", content_type), *headers, *SECURITY]
+        is_data = content_type is JSON or content_type is PROBLEM
+        self.headers: Fields = [(b"content-type", content_type), *headers, *(_DATA if is_data else _PAGE)]
 
 
 def json_response(value: Any, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> Response:
-    """Answer with a value as JSON, which nobody keeps; an infinite number is null."""
-    return Response(status, msgspec.json.encode(value), [*headers, NO_STORE])
+    """Answer with a value as JSON; an infinite number is null."""
+    return Response(status, msgspec.json.encode(value), headers)
 
 
 class Request:
@@ -106,7 +119,16 @@ class Request:
     async def body(self) -> bytes:
         """Return the body; a problem if it is larger than 64 KiB."""
         if self._body is None:
-            self._body = await self._read()
+            declared = self.headers.get(b"content-length")
+            if declared is not None and declared.isdigit() and int(declared[:20]) > MAX_BODY:
+                raise _too_large()
+            message = await self._receive()
+            content: bytes = message.get("body", b"")
+            if message.get("more_body", False):
+                content += await self._rest(MAX_BODY - len(content))
+            if len(content) > MAX_BODY:
+                raise _too_large()
+            self._body = content
         return self._body
 
     async def json(self, kind: Any = Any) -> Any:
@@ -119,23 +141,17 @@ class Request:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise unreadable(error) from None
 
-    async def _read(self) -> bytes:
-        declared = self.headers.get(b"content-length")
-        if declared is not None and declared.isdigit() and int(declared[:20]) > MAX_BODY:
-            raise _too_large()
-        message = await self._receive()
-        first: bytes = message.get("body", b"")
-        if not message.get("more_body", False) and len(first) <= MAX_BODY:  # nearly always
-            return first
-        parts, size = [first], len(first)
-        while message.get("more_body", False) and size <= MAX_BODY:
+    async def _rest(self, most: int) -> bytes:
+        """Return what comes behind the first part of a body, up to somewhat more than `most` bytes."""
+        parts: list[bytes] = []
+        more = True
+        while more and most >= 0:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Problem(400, "the body ended early")
             parts.append(message.get("body", b""))
-            size += len(parts[-1])
-        if size > MAX_BODY:
-            raise _too_large()
+            most -= len(parts[-1])
+            more = message.get("more_body", False)
         return b"".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from ratekeeper.stores.gate import Gate, pause
 from ratekeeper.stores.port import Binding, Charge, Demand, Inspection, Key, Operation, Outcome
 from ratekeeper.stores.shelves import Shelves, Table
 
+_LOOKS = 8  # tables looked at when a limiter is made
 _new = tuple.__new__  # makes a Decision in half the time of its constructor
 
 
@@ -37,6 +39,8 @@ class MemoryStore:
         self._shelves = Shelves(max_keys)
         self._tables: dict[tuple[str, str, str], Table] = {}
         self._clock: Clock = wall_clock
+        self._ended: deque[Sequence[Binding]] = deque()  # the rules of limiters that are no more
+        self._unused: deque[tuple[str, str, str]] = deque()  # the tables that were theirs
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self.max_keys}, size={self.size}, evictions={self.evictions})"
@@ -59,6 +63,10 @@ class MemoryStore:
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
         self._gate.alone(self._bind, binding, clock or wall_clock)
+
+    def unbind(self, bindings: Sequence[Binding]) -> None:
+        """Note that a limiter is no more; garbage collection may do so inside the gate, so the next bind sees to it."""
+        self._ended.append(bindings)
 
     def execute(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None) -> Outcome:
         """Decide or change all demands at one instant; a hit takes all or nothing.
@@ -141,11 +149,31 @@ class MemoryStore:
                 f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
             )
         self._clock = clock
+        self._drop_tables()
         table = self._tables.get(binding.space)
         if table is None:
-            self._tables[binding.space] = Table(binding.rule)
+            table = self._tables[binding.space] = Table(binding.rule)
         else:
             table.adopt(binding.rule)
+        table.limiters += 1
+
+    def _drop_tables(self) -> None:
+        """Drop tables that no limiter uses and that have no keys any more, a few at a time."""
+        while self._ended:
+            for binding in self._ended.popleft():
+                table = self._tables[binding.space]
+                table.limiters -= 1
+                if not table.limiters:
+                    self._unused.append(binding.space)
+        for _ in range(min(_LOOKS, len(self._unused))):
+            space = self._unused.popleft()
+            unused = self._tables.get(space)
+            if unused is None or unused.limiters:
+                continue
+            if unused.states or unused.emptied:
+                self._unused.append(space)
+            else:
+                del self._tables[space]
 
     def _execute(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None) -> Outcome:
         now = self._now()
@@ -219,10 +247,9 @@ class MemoryStore:
     def _inspection(self, demand: Demand, now: int) -> Inspection:
         rule = demand.binding.rule
         state = self._state(demand)
-        name = (*demand.binding.space, demand.key)
         ttl = rule.expires_at(state) - now if state else 0
         if ttl <= 0:
-            return Inspection(rule.text, dict(rule.words(None, now)), None, None, 0, name, now / 1e6)
+            return Inspection(rule.text, dict(rule.words(None, now)), None, None, 0, now / 1e6)
         parts = state if isinstance(state, tuple) else ()
         size = sys.getsizeof(demand.key) + sys.getsizeof(state) + sum(map(sys.getsizeof, parts))
-        return Inspection(rule.text, dict(rule.words(state, now)), tuple(state), ttl / 1e6, size, name, now / 1e6)
+        return Inspection(rule.text, dict(rule.words(state, now)), tuple(state), ttl / 1e6, size, now / 1e6)

@@ -28,12 +28,13 @@ _MANY = 64  # keys beyond which a flood is met with the first that has used next
 class Table:
     """The states of one rule, by key."""
 
-    __slots__ = ("emptied", "granule_us", "rule", "shelves", "states")
+    __slots__ = ("emptied", "granule_us", "limiters", "rule", "shelves", "states")
 
     def __init__(self, rule: Rule) -> None:
         self.states: dict[Key, Any] = {}
         self.emptied: set[Key] = set()
         self.shelves: dict[tuple[int, int], Shelf] = {}
+        self.limiters = 0  # that use it
         self.adopt(rule)
 
     def adopt(self, rule: Rule) -> None:

@@ -311,6 +311,7 @@ def test_inspect_shows_what_redis_holds(server, client):
     assert seen["f"].raw.endswith(b"\x02")
     assert 86_390 < seen["l"].ttl <= 86_400
     assert 50 < seen["f"].bytes < 200
+    assert client.exists(seen["f"].name, seen["l"].name) == 2
     assert (fresh["f"].raw, fresh["f"].ttl, fresh["f"].bytes, fresh["f"].state["count"]) == (None, None, 0, 0)
 
 

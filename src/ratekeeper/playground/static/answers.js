@@ -35,6 +35,7 @@ export class Answers {
     this.status = status;
     this.count = 0;
     this.moving = []; // those whose words still change
+    this.denied = -Infinity; // when the latest denial came
   }
 
   add(answers) {
@@ -48,6 +49,7 @@ export class Answers {
       const entry = { answer, came, item, mark, text };
       this.draw(entry, came);
       if (answer.delay || !answer.allowed) this.moving.push(entry);
+      if (!answer.allowed) this.denied = came;
       this.list.prepend(item);
     }
     while (this.list.childElementCount > MOST) this.list.lastElementChild.remove();

@@ -51,7 +51,7 @@ export class Card {
         html(
           "div",
           { class: "fields" },
-          ...[...fields, { name: "cost", label: "Cost", unit: "each", value: "1" }].map((field) => this.field(field)),
+          ...[...fields, { name: "cost", label: "Cost", unit: "", value: "1" }].map((field) => this.field(field)),
         ),
         html(
           "div",
@@ -66,7 +66,7 @@ export class Card {
           html(
             "div",
             { class: "fields" },
-            this.field({ name: "count", label: "Count", unit: `1 to ${MOST_BURST}`, value: "20" }),
+            this.field({ name: "count", label: "Count", unit: `up to ${MOST_BURST}`, value: "20" }),
             html("label", { class: "check", for: this.atOnce.id }, this.atOnce, "all at once"),
             html("button", { type: "button", class: "burst", onclick: many }, "Send burst"),
           ),
@@ -169,7 +169,7 @@ export class Card {
     if (this.snapshot === null || this.snapshot.state === null) return;
     const elapsed = Math.max(0, (now - this.middle) / 1000);
     const view = project(this.snapshot, this.snapshot.now + elapsed);
-    this.draw(view);
+    this.draw({ ...view, deniedFor: (now - this.answers.denied) / 1000 });
     say(this.remaining, String(view.remaining));
     say(this.of, ` of ${view.limit} left`);
     say(this.formula, FORMULAS[this.definition.id](view));

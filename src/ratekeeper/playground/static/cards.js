@@ -1,8 +1,8 @@
 // What the six cards say and ask for; the names of the fields are those of the API.
 
-const limit = (name, label) => ({ name, label, unit: "requests", value: "10" });
-const windowSeconds = { name: "windowSeconds", label: "Window", unit: "seconds", value: "10" };
-const rate = (name, label) => ({ name, label, unit: "per second", value: "1" });
+const limit = (name, label) => ({ name, label, unit: "", value: "10" });
+const windowSeconds = { name: "windowSeconds", label: "Window", unit: "s", value: "10" };
+const rate = (name, label) => ({ name, label, unit: "per s", value: "1" });
 
 export const CARDS = [
   {
@@ -31,7 +31,7 @@ export const CARDS = [
     algorithm: "token-bucket",
     title: "Token bucket",
     idea: "Tokens refill at a steady rate up to a capacity. A request takes what it costs.",
-    fields: [{ ...limit("maxTokens", "Capacity"), unit: "tokens" }, rate("refillRate", "Refill")],
+    fields: [limit("maxTokens", "Capacity"), rate("refillRate", "Refill")],
   },
   {
     id: "leaky-bucket-policing",
@@ -47,7 +47,7 @@ export const CARDS = [
     mode: "shaping",
     title: "Leaky bucket, shaping",
     idea: "The bucket is a queue: requests wait in it and leave one after another, evenly.",
-    fields: [limit("capacity", "Queue"), rate("leakRate", "Departures")],
+    fields: [limit("capacity", "Queue"), rate("leakRate", "Depart")],
   },
 ];
 

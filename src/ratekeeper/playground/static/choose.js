@@ -91,7 +91,7 @@ export class Choose {
 
   show() {
     const [algorithm, reason] = choose(Object.fromEntries(new FormData(this.form)));
-    say(this.name, this.titles[algorithm]);
+    say(this.name, this.titles[algorithm].toLowerCase());
     this.name.href = `#${algorithm}`;
     say(this.reason, reason);
     say(this.code, snippets(algorithm, location.origin)[this.shown]);

@@ -71,7 +71,8 @@ function lane({ rule, result, counts, most, topPeak, top, left, right, width, en
     else marks.yes += `M${scale(departure)} ${base + 1}v7`;
   });
   const isOver = rule.peak.units > rule.limit;
-  const said = `peak ${rule.peak.units} in any ${short(rule.window_us / US)} s${isOver ? ` ▲ over ${rule.limit}` : ""}`;
+  const fastest = Math.max(...counts) / (end / US / counts.length);
+  const said = `peak ${rule.peak.units} in any ${short(rule.window_us / US)} s${isOver ? " ▲" : ""}`;
   const peakStart = right + 24;
   const room = width - peakStart - 4;
   const bar = isNarrow
@@ -88,6 +89,7 @@ function lane({ rule, result, counts, most, topPeak, top, left, right, width, en
     `<path d="M${left} ${base}H${right}" stroke="${colours.line}"/>` +
     `<path d="${marks.yes}" stroke="${colours.accent}" stroke-width="1.4"/>` +
     `<path d="${marks.no}" stroke="${colours.no}" stroke-width="1.2" stroke-dasharray="2 1.5"/>` +
+    `<text x="${right}" y="${base - tall + 2}" text-anchor="end" fill="${colours.muted}" font-size="11">up to ${short(fastest)}/s</text>` +
     bar
   );
 }

@@ -25,6 +25,17 @@ export function slice(x, y, radius, share) {
   return `M${x} ${y}V${y - radius}A${radius} ${radius} 0 ${share > 0.5 ? 1 : 0} 1 ${endX} ${endY}Z`;
 }
 
+/** Return for each moment, in order, how many that came less than `apart` before the first of them it stands above. */
+export function stack(moments, apart) {
+  let first = -Infinity;
+  let height = 0;
+  return moments.map((moment) => {
+    height = moment - first < apart ? height + 1 : 0;
+    if (height === 0) first = moment;
+    return height;
+  });
+}
+
 /** Count the units of each time slice: `bins` of them from 0 to `end`. What is null has not come. */
 export function histogram(times, costs, end, bins) {
   const counts = new Array(bins).fill(0);

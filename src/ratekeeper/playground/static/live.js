@@ -55,7 +55,7 @@ export class Live {
       set(no, { x, y, width, height: denied });
     });
     const { admitted, denied } = seconds.at(-1);
-    say(this.rates, `${admitted} ✓ admitted · ${denied} ✕ denied in the last second`);
+    say(this.rates, `${admitted} admitted · ${denied} denied / s`);
     const kind = document.body.dataset.store ?? "store";
     if (store === "healthy") this.state("healthy", `✓ ${kind}`, "");
     else this.state("degraded", `▲ ${kind} is away`, `${kind} is away. Until it is back, this process decides alone, by the same rules.`);

@@ -1,6 +1,6 @@
 // One picture for each algorithm. A factory makes the nodes once; what it returns draws a view of model.js into them.
 
-import { clamp, duration, fills, grid, short, slice } from "./layout.js";
+import { clamp, duration, fills, grid, short, slice, stack } from "./layout.js";
 import { pool, say, set, svg } from "./svg.js";
 
 export const WIDTH = 320;
@@ -27,7 +27,7 @@ function fixedWindow(root) {
 function drawSlots(group, view, box) {
   const count = Math.min(view.limit, MOST_CELLS);
   const { columns, size } = grid(count, box.width, box.height);
-  const side = Math.min(size, 34);
+  const side = Math.min(size, 40);
   const rows = Math.ceil(count / columns);
   const top = box.y + (box.height - rows * side) / 2;
   const nodes = pool(group, count, () => svg("g", {}, svg("rect", { class: "slot" }), svg("rect", { class: "fill" })));
@@ -63,17 +63,14 @@ function slidingWindowLog(root) {
   );
   return (view) => {
     const units = view.entries.flatMap((entry) => Array(Math.min(entry.units, MOST_CELLS)).fill(entry)).slice(-400);
-    const heights = new Map();
-    const nodes = pool(dots, units.length, () => svg("circle", { r: 5, class: "stamp" }));
+    const places = stack(units.map((entry) => entry.at), (view.window / (to - from)) * 11);
+    const spacing = Math.min(12, (base - 20) / Math.max(1, ...places.map((place) => place + 1)));
+    const nodes = pool(dots, units.length, () => svg("circle", { class: "stamp" }));
     units.forEach((entry, index) => {
-      const x = to - (entry.age / view.window) * (to - from);
-      const column = Math.round(entry.at * (292 / view.window) / 11); // what is close together is stacked
-      const height = heights.get(column) ?? 0;
-      heights.set(column, height + 1);
-      const spacing = 11;
       set(nodes[index], {
-        cx: short(x),
-        cy: short(base - 8 - (height % 7) * spacing),
+        cx: short(to - (entry.age / view.window) * (to - from)),
+        cy: short(base - 3 - (places[index] + 0.5) * spacing),
+        r: short(Math.min(5, spacing * 0.45)),
         opacity: short(clamp((view.window - entry.age) / (view.window * 0.08), 0.25, 1)),
       });
     });
@@ -118,13 +115,14 @@ function tokenBucket(root) {
   const coins = svg("g");
   const rate = label(262, 34, "middle", "big");
   const next = label(262, 74, "middle", "big");
+  const caption = label(262, 90, "middle");
   root.append(
     svg("path", { d: "M8 12 L20 122 Q21 130 29 130 H179 Q187 130 188 122 L200 12", class: "vessel" }),
     coins,
     rate,
     Object.assign(label(262, 50, "middle"), { textContent: "refilled" }),
     next,
-    Object.assign(label(262, 90, "middle"), { textContent: "to the next token" }),
+    caption,
   );
   return (view) => {
     const count = Math.min(view.limit, MOST_CELLS);
@@ -140,21 +138,23 @@ function tokenBucket(root) {
       set(inside, { d: slice(Number(x), Number(y), Number(radius), fill) });
     });
     say(rate, `+${short(view.rate)} / s`);
-    say(next, view.tokens >= view.limit ? "full" : duration(view.nextIn));
+    const isFull = view.tokens >= view.limit;
+    say(next, isFull ? "full" : duration(view.nextIn));
+    say(caption, isFull ? "" : "to the next token");
   };
 }
 
 function policing(root) {
   const water = svg("rect", { x: 12, width: 184, class: "water" });
   const drip = svg("circle", { cx: 104, r: 3.5, class: "fill" });
-  const marks = svg("g");
+  const overflow = svg("path", { d: "M198 20 q12 -14 20 6 l1 20", class: "overflow" });
   const rate = label(262, 78, "middle", "big");
   const level = label(262, 34, "middle", "big");
   const clip = svg("clipPath", { id: "policing-vessel" }, svg("path", { d: "M12 10 L22 104 Q23 110 29 110 H179 Q185 110 186 104 L196 10Z" }));
   root.append(
     clip,
     svg("g", { "clip-path": "url(#policing-vessel)" }, water),
-    marks,
+    overflow,
     svg("path", { d: "M12 10 L22 104 Q23 110 29 110 H98 M110 110 H179 Q185 110 186 104 L196 10", class: "vessel" }),
     svg("line", { x1: 4, x2: 204, y1: 22, y2: 22, class: "cap" }),
     drip,
@@ -168,6 +168,7 @@ function policing(root) {
     set(water, { y: short(110 - height), height: short(height) });
     const phase = view.level > 0 ? 1 - (view.level % 1 || 1) : 0; // one drop for each unit
     set(drip, { cy: short(112 + phase * 20), opacity: view.level > 0 ? short(1 - phase * 0.7) : 0 });
+    set(overflow, { opacity: short(clamp(1.5 - view.deniedFor, 0, 1)) }); // shows for a moment after a denial
     say(level, view.level.toFixed(view.limit < 1000 ? 2 : 0));
     say(rate, `−${short(view.rate)} / s`);
   };

@@ -215,11 +215,11 @@ class Base:
         inspections = []
         for demand, unit in zip(demands, units, strict=True):
             value, now, ttl_ms, size = self._checked(unit)
-            rule = demand.binding.rule
+            rule, name = demand.binding.rule, self._name(demand).decode("utf-8", "backslashreplace")
             words = dict(rule.words(_state(rule, value) if value else None, now))
             ttl = ttl_ms / 1000 if value else None
             size = size if value and isinstance(size, int) else 0
-            inspections.append(Inspection(rule.text, words, value or None, ttl, size, self._name(demand), now / 1e6))
+            inspections.append(Inspection(rule.text, words, value or None, ttl, size, now / 1e6, name))
         return inspections
 
     def _states(self, demands: Sequence[Demand], units: Sequence[Unit]) -> tuple[int, list[Any]]:

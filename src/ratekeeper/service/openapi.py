@@ -1,0 +1,246 @@
+"""What the service answers, as an OpenAPI document: true, which the tests hold it to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ratekeeper.service.bodies import ALGORITHMS, MOST_RULES
+
+Schema = dict[str, Any]
+
+_QUANTITY: Schema = {
+    "anyOf": [
+        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "string", "minLength": 1, "maxLength": 200},
+    ]
+}
+_COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": 10**12}
+_KEY: Schema = {
+    "description": "Who is limited: at most 1 KiB. An array is a key of several parts.",
+    "anyOf": [
+        {"type": "string", "minLength": 1, "maxLength": 1024},
+        {"type": "integer"},
+        {"type": "array", "minItems": 1, "items": {"type": ["string", "integer"]}},
+    ],
+}
+_WINDOW: Schema = {**_QUANTITY, "description": "Seconds, or a text such as '1m' or '250ms'."}
+_RATE: Schema = {**_QUANTITY, "description": "Units a second, or a text such as '10/minute'."}
+_MODE: Schema = {"type": "string", "enum": ["policing", "shaping"], "default": "policing"}
+_TEXT: Schema = {
+    "type": "string",
+    "description": "A rule as a text, such as '100/minute' or 'leaky-bucket 5/s burst 20 shaping'.",
+    "examples": ["100/minute", "10/s burst 20"],
+}
+
+
+def _shape(required: Schema, optional: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": required | optional,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _rule_shapes(more_required: Schema, more: Schema) -> list[Schema]:
+    """Return the fields that make a rule, for each kind of algorithm, beside others."""
+    windows, fields = [name for name in ALGORITHMS if "window" in name], {"limit": _COUNT, "window": _WINDOW}
+    shapes = [_shape({"algorithm": {"enum": windows}, **fields, **more_required}, more)]
+    fields = {"algorithm": {"const": "token-bucket"}, "capacity": _COUNT, "refill_rate": _RATE}
+    shapes.append(_shape({**fields, **more_required}, more))
+    fields = {"algorithm": {"const": "leaky-bucket"}, "capacity": _COUNT, "leak_rate": _RATE}
+    shapes.append(_shape({**fields, **more_required}, {"mode": _MODE, **more}))
+    return shapes
+
+
+def _by_name(schema: Schema, description: str, least: int = 0) -> Schema:
+    return {
+        "type": "object",
+        "description": description,
+        "propertyNames": {"minLength": 1, "maxLength": 100},
+        "additionalProperties": schema,
+        "minProperties": least,
+        "maxProperties": MOST_RULES,
+    }
+
+
+_COST: Schema = {"type": "integer", "minimum": 1, "default": 1}
+_COSTS: Schema = {
+    "anyOf": [
+        _COST,
+        _by_name({"type": "integer", "minimum": 0}, "A cost for each of `rules`; 0 leaves that rule out."),
+    ]
+}
+_RULES = _by_name({"anyOf": [_TEXT, *_rule_shapes({}, {})]}, "Rules by name, decided together, all or nothing.", 1)
+_KEYS = _by_name(_KEY, "A key for each of `rules`.", 1)
+_ASK: Schema = {
+    "description": "One rule, by its fields or as a text, and a key; or several rules and one key for all or for each.",
+    "anyOf": [
+        *_rule_shapes({"key": _KEY}, {"cost": _COST}),
+        _shape({"key": _KEY, "rule": _TEXT}, {"cost": _COST}),
+        _shape({"key": _KEY, "rules": _RULES}, {"cost": _COSTS}),
+        _shape({"keys": _KEYS, "rules": _RULES}, {"cost": _COSTS}),
+    ],
+    "examples": [
+        {"key": "ada", "rule": "100/minute"},
+        {"key": "ada", "algorithm": "token-bucket", "capacity": 20, "refill_rate": 10, "cost": 3},
+        {"rules": {"user": "10/s burst 20", "all": "1000/minute"}, "keys": {"user": "ada", "all": "all"}},
+    ],
+}
+_SECONDS: Schema = {"type": "number", "minimum": 0}
+_DECISION: Schema = {
+    "type": "object",
+    "properties": {
+        "allowed": {"type": "boolean"},
+        "limit": {"type": "integer", "description": "The limit or capacity of the rule that binds."},
+        "remaining": {"type": "integer", "minimum": 0, "description": "So many hits of cost 1 would be admitted now."},
+        "retry_after": {
+            "type": ["number", "null"],
+            "minimum": 0,
+            "description": "Seconds until the same hit is admitted; 0 when it is, null for never.",
+        },
+        "reset_after": {**_SECONDS, "description": "Seconds until the key is as if untouched."},
+        "delay": {**_SECONDS, "description": "Seconds to hold an admitted request, by a leaky-bucket that shapes."},
+        "rule": {"type": "string", "description": "The name of the rule that binds."},
+        "layers": {
+            "type": "object",
+            "additionalProperties": {"$ref": "#/components/schemas/Decision"},
+            "description": "Each rule's own answer, by name, when there are several.",
+        },
+        "degraded": {"type": "boolean", "description": "Whether the store was away, and this process decided."},
+    },
+}
+_DECISION["required"] = list(_DECISION["properties"])
+_PROBLEM: Schema = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "field": {"type": "string", "description": "The part of the request that is at fault."},
+    },
+    "required": ["type", "title", "status", "detail"],
+}
+_INSPECTION: Schema = {
+    "type": "object",
+    "properties": {
+        "rule": {"type": "string"},
+        "state": {"type": "object", "description": "In words: count, tokens, level, ...; times in seconds."},
+        "raw": {"description": "The value as the store holds it; null for an untouched key."},
+        "encoding": {"enum": ["json", "text", "base64"], "description": "How `raw` is written."},
+        "ttl": {"type": ["number", "null"], "description": "Seconds until the store forgets the key."},
+        "bytes": {"type": "integer"},
+        "name": {"type": ["string", "null"], "description": "What the key is called in Redis."},
+    },
+}
+_INSPECTION["required"] = list(_INSPECTION["properties"])
+_COUNTS: Schema = {
+    "type": "object",
+    "properties": {name: {"type": "integer", "minimum": 0} for name in ("admitted", "denied", "degraded")},
+    "required": ["admitted", "denied", "degraded"],
+}
+_STORE: Schema = {"type": "string", "enum": ["healthy", "degraded"]}
+_LIVE: Schema = {
+    "type": "object",
+    "properties": {
+        **_COUNTS["properties"],
+        "seconds": {"type": "array", "items": _COUNTS, "description": "Of each whole second, the newest last."},
+        "store": _STORE,
+    },
+    "required": [*_COUNTS["required"], "seconds", "store"],
+}
+_ALWAYS_200: Schema = {
+    "name": "always_200",
+    "in": "query",
+    "description": "1: a denial is answered with 200 as well, for callers that read the body only.",
+    "schema": {"type": "string", "enum": ["0", "1"]},
+}
+_HEADERS: Schema = {
+    name: {"schema": {"type": kind}}
+    for name, kind in (
+        ("X-RateLimit-Limit", "integer"),
+        ("X-RateLimit-Remaining", "integer"),
+        ("X-RateLimit-Reset", "integer"),
+        ("RateLimit-Policy", "string"),
+        ("RateLimit", "string"),
+    )
+}
+
+
+def _named(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _answer(
+    description: str, schema: Schema, content_type: str = "application/json", headers: Schema | None = None
+) -> Schema:
+    return {"description": description, "headers": headers or {}, "content": {content_type: {"schema": schema}}}
+
+
+def _problem(description: str) -> Schema:
+    return _answer(description, _named("Problem"), "application/problem+json")
+
+
+def _get(summary: str, schema: Schema) -> Schema:
+    return {"get": {"summary": summary, "responses": {"200": _answer("How it is.", schema), "403": _FORBIDDEN}}}
+
+
+_FORBIDDEN = _problem("A page of another site asked.")
+
+
+def _post(summary: str, answer: Schema, *, decides: bool = False, needs_token: bool = False) -> Schema:
+    responses: Schema = {
+        "200": _answer("Done.", answer, headers=_HEADERS if decides else {}),
+        "400": _problem("A body or a parameter that cannot be used; nothing was consumed."),
+        "403": _FORBIDDEN,
+        "413": _problem("A body of more than 64 KiB."),
+        "415": _problem("A body that is not application/json."),
+        "503": _problem("The store is away."),
+    }
+    operation: Schema = {
+        "summary": summary,
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _named("Ask")}}},
+        "responses": responses,
+    }
+    if decides:
+        retry_after = {"Retry-After": {"description": "Not when it can never fit.", "schema": {"type": "integer"}}}
+        responses["429"] = _answer("Denied; nothing was consumed.", answer, headers={**_HEADERS, **retry_after})
+        operation["parameters"] = [_ALWAYS_200]
+    if needs_token:
+        responses["401"] = _problem("The token is missing.")
+        operation["security"] = [{"token": []}, {}]
+    return {"post": operation}
+
+
+def document() -> Schema:
+    """Return the document."""
+    ok: Schema = {"type": "object", "properties": {"ok": {"const": True}}, "required": ["ok"]}
+    health: Schema = {"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]}
+    ready: Schema = {"type": "object", "properties": {"status": _STORE}, "required": ["status"]}
+    seen: Schema = {
+        "type": "object",
+        "properties": {"rules": {"type": "object", "additionalProperties": _INSPECTION}},
+        "required": ["rules"],
+    }
+    decision = _named("Decision")
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ratekeeper", "version": "1", "description": "Exact rate limiting over HTTP."},
+        "paths": {
+            "/v1/hit": _post("Consume if the rules admit it, whole or not at all", decision, decides=True),
+            "/v1/peek": _post("Say whether it would be admitted; changes nothing", decision, decides=True),
+            "/v1/charge": _post("Consume without asking", decision, decides=True, needs_token=True),
+            "/v1/refund": _post("Give back, at most what is in use", decision, decides=True, needs_token=True),
+            "/v1/reset": _post("Forget the key", ok, needs_token=True),
+            "/v1/inspect": _post("Show how the key is stored; changes nothing", seen),
+            "/v1/live": _get("Count decisions, in all and for each of the latest seconds", _LIVE),
+            "/healthz": _get("Say that the service is up", health),
+            "/readyz": _get("Ask the store; the service answers also while it is away", ready),
+            "/openapi.json": _get("Give this document", {"type": "object"}),
+        },
+        "components": {
+            "schemas": {"Ask": _ASK, "Decision": _DECISION, "Problem": _PROBLEM},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
