@@ -10,6 +10,7 @@ import { HEIGHT, PICTURES, WIDTH } from "./pictures.js";
 import { html, say, svg } from "./svg.js";
 
 const MOST_BURST = 50;
+const cut = (text) => (text.length > 600 ? `${text.slice(0, 600)} …` : text);
 
 export class Card {
   /** `changed` is called after the card has changed its key. */
@@ -31,7 +32,8 @@ export class Card {
     this.of = html("span", {}, "");
     this.formula = html("span", { class: "formula" }, "");
     const status = html("p", { class: "sr-only", role: "status" });
-    const list = html("ol", { class: "answers", tabindex: "0", role: "log", "aria-live": "off", "aria-label": `${title}: answers` });
+    const list = html("ol", { class: "answers" });
+    const box = html("div", { class: "box", tabindex: "0", role: "log", "aria-live": "off", "aria-label": `${title}: answers` }, list);
     this.answers = new Answers(list, status);
     const send = () => this.send("", {});
     const ten = () => this.send("/burst", { count: 10 });
@@ -74,7 +76,7 @@ export class Card {
         this.trouble,
       ),
       status,
-      list,
+      box,
       this.store(),
     );
   }
@@ -123,7 +125,7 @@ export class Card {
   /** Ask how the key stands, a moment after the last keystroke. */
   later() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.refresh(), 150);
+    this.timer = setTimeout(() => this.refresh(), 100);
   }
 
   async refresh() {
@@ -187,7 +189,7 @@ export class Card {
       return;
     }
     say(this.held.key, key);
-    say(this.held.raw, raw ?? "nothing: an untouched key takes no room");
+    say(this.held.raw, raw === null ? "nothing: an untouched key takes no room" : cut(raw));
     say(this.held.bytes, raw === null ? "–" : `${short(bytes)} bytes`);
   }
 

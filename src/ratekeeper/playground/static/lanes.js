@@ -107,7 +107,7 @@ function peakBand(rule, scale, base, tall, end, colours) {
 function axis(end, width, y, scale, colours) {
   return ticks(end / US, width < 500 ? 4 : 8)
     .map((seconds, index) => {
-      const anchor = index === 0 ? "start" : "middle";
+      const anchor = index === 0 ? "start" : seconds * US > 0.97 * end ? "end" : "middle";
       return `<text x="${scale(seconds * US)}" y="${y + 16}" text-anchor="${anchor}" font-size="11" fill="${colours.muted}">${short(seconds)} s</text>`;
     })
     .join("");

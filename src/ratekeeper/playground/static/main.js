@@ -18,8 +18,8 @@ document.getElementById("cards").append(...cards.map((card) => card.root));
 const watcher = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     const card = cards.find(({ root }) => root === entry.target);
+    if (entry.isIntersecting && !card.isVisible) card.refresh();
     card.isVisible = entry.isIntersecting;
-    if (entry.isIntersecting && card.snapshot !== null) card.refresh();
   }
 });
 
@@ -64,8 +64,8 @@ const titles = Object.fromEntries(CARDS.map(({ id, title }) => [id, title]));
 new Choose(document.getElementById("choose"), titles);
 const compare = new Compare(document.getElementById("compare"));
 
-await cards[0].refresh(); // the first answer makes the session that the others then share
-await refresh(cards);
+await refresh(cards.slice(0, 1)); // the first answer makes the session that the others then share
+await refresh(cards.slice(1));
 for (const card of cards) watcher.observe(card.root);
 requestAnimationFrame(frame);
 live.refresh();
