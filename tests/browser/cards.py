@@ -39,8 +39,11 @@ class Card:
     def error(self, name):
         return self.page.locator(f"#{self.name}-{name}-error")
 
+    def button(self, name):
+        return self.root.get_by_role("button", name=name, exact=True)
+
     def press(self, name):
-        self.root.get_by_role("button", name=name, exact=True).click()
+        self.button(name).click()
 
     def state(self):
         """Ask the server, as the page does, how the key stands."""

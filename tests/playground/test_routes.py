@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from pathlib import Path
@@ -153,6 +154,18 @@ def test_an_expired_session_is_a_new_visitor(visitor, monkeypatch):
     assert "set-cookie" in post(visitor, "fixed-window").headers
 
 
+def test_two_hundred_visitors_at_once_each_get_a_full_limit(site):
+    async def click():
+        async with httpx.AsyncClient(base_url=site, timeout=30) as client:
+            return await client.post("/api/rate-limit/token-bucket/burst", json={"config": LONG["token-bucket"]})
+
+    async def all_click():
+        return await asyncio.gather(*(click() for _ in range(200)))
+
+    allowed = [[answer["allowed"] for answer in answers.json()].count(True) for answers in asyncio.run(all_click())]
+    assert allowed == [5] * 200
+
+
 @pytest.mark.parametrize("path", ["leapfrog", "leapfrog/burst", "leapfrog/state"])
 def test_an_unknown_algorithm_is_400_and_says_which_there_are(visitor, path):
     answer = post(visitor, path)
@@ -259,9 +272,15 @@ def test_decisions_of_the_demo_count_in_the_live_chart(visitor):
 def test_the_page_and_all_that_it_loads_are_under_150_kb(visitor):
     page = visitor.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert sum(len(visitor.get(f"/static/{path.name}").content) for path in STATIC.glob("*.[jsc]*[gs]")) + len(
-        page.content
-    ) < (150_000)
+    names = set(re.findall(r"/static/[a-z]+\.[a-z]+", page.text))
+    files = {name: visitor.get(name) for name in names}
+    assert {answer.status_code for answer in files.values()} == {200}
+    assert len(page.content) + sum(len(answer.content) for answer in files.values()) < 150_000
+
+
+def test_the_page_names_every_module_that_it_loads(visitor):
+    text = visitor.get("/").text
+    assert [path.name for path in STATIC.glob("*.js") if f"/static/{path.name}" not in text] == []
 
 
 def test_the_page_allows_only_what_comes_from_here(visitor):
