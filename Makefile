@@ -49,7 +49,7 @@ docs: $(VENV)/.dev ## check the links and the examples of the documents
 	$(VENV)/bin/python tools/check_docs.py
 
 clean: ## remove everything that make has made
-	rm -rf .venv .venvs mutants dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venvs mutants dist .coverage .hypothesis .schemathesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each environment is installed again when pyproject.toml changes.

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
-import time
-import urllib.request
 from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests import servers
+from tests.service.serving import Served
 
 ADVICE = (
     "no Chromium was found; on Debian: apt-get install chromium, elsewhere put chromium or google-chrome on the PATH"
@@ -23,24 +19,11 @@ REFUSED = "the server responded with a status of 400"  # what Chromium says of a
 @contextmanager
 def service(store="memory://"):
     """Run `ratekeeper serve`, and give its address."""
-    port = servers.free_port()
-    command = [sys.executable, "-m", "ratekeeper.cli", "serve", "--port", str(port), "--store", store]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    give_up = time.monotonic() + servers.PATIENCE
+    served = Served(store)
     try:
-        while True:
-            try:
-                with urllib.request.urlopen(f"{url}/healthz"):
-                    break
-            except OSError:
-                assert process.poll() is None, "the service did not come up"
-                assert time.monotonic() < give_up, "the service did not come up"
-                time.sleep(0.05)
-        yield url
+        yield served.url
     finally:
-        process.terminate()
-        process.wait(servers.PATIENCE)
+        served.stop()
 
 
 @pytest.fixture(scope="package")

@@ -6,7 +6,7 @@ import { typed } from "../../src/ratekeeper/playground/static/api.js";
 import { choose, QUESTIONS, snippets } from "../../src/ratekeeper/playground/static/choose.js";
 import { fromFragment, readSlices, toFragment } from "../../src/ratekeeper/playground/static/compare.js";
 import { lanes, PAPER } from "../../src/ratekeeper/playground/static/lanes.js";
-import { duration, fills, grid, histogram, slice, stack, ticks } from "../../src/ratekeeper/playground/static/layout.js";
+import { duration, fills, grid, histogram, round, slice, stack, ticks } from "../../src/ratekeeper/playground/static/layout.js";
 import { bars } from "../../src/ratekeeper/playground/static/live.js";
 import { pieces } from "../../src/ratekeeper/playground/static/lua.js";
 
@@ -40,6 +40,10 @@ test("moments that are close together are stacked, and others stand on the groun
 
 test("a histogram counts units and leaves out what was denied", () => {
   assert.deepEqual(histogram([0, 1, null, 9], [1, 2, 5, 1], 10, 2), [3, 1]);
+});
+
+test("the next round number is 1, 2 or 5 with zeros", () => {
+  assert.deepEqual([0.3, 1, 11, 60].map(round), [0.5, 1, 20, 100]);
 });
 
 test("an axis has round numbers", () => {

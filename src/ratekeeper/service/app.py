@@ -12,10 +12,10 @@ from ratekeeper import AsyncLimiter
 from ratekeeper.algorithms import Rule
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.http import Headers, HeaderWriter
-from ratekeeper.service import api
+from ratekeeper.service import api, asgi
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.live import Live
-from ratekeeper.service.web import HTML, Problem, Receive, Request, Response, Router, Scope, Send
+from ratekeeper.service.web import HTML, Problem, Request, Response, Router
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, from_url
 
 _log = logging.getLogger("ratekeeper")
@@ -68,39 +68,42 @@ class Service:
 
 
 class App:
-    """The ASGI application."""
+    """The application: `answer` is all of it, and it can be called as ASGI servers do. `rsgi` is for granian."""
 
     def __init__(self, router: Router, guards: Guards, service: Service) -> None:
         self.router = router
         self.service = service
         self._guards = guards
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._lifespan(scope, receive, send)
-            return
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        if scope["type"] == "http":
+            await asgi.respond(send, await self.answer(asgi.request_of(scope, receive)))
+        elif scope["type"] == "lifespan":
+            await asgi.live(receive, send, self.close)
+
+    async def answer(self, request: Request) -> Response:
+        """Return the answer to a request, whatever it is."""
         try:
-            request = Request(scope, receive)
             self._guards.check(request)
             route = self.router.find(request)
             if route.needs_token:
                 self._guards.check_token(request)
             response = await route.handler(request)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asked gets an answer
-            response = _trouble(error, scope).response()
-        await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
-        body = b"" if scope["method"] == "HEAD" else response.body
-        await send({"type": "http.response.body", "body": body})
+        except Problem as problem:
+            response = problem.response()
+        except StoreUnavailable as error:
+            response = Problem(503, str(error)).response()
+        except Exception:  # noqa: BLE001 - whatever it is, who asked gets an answer
+            _log.exception("%s %s failed", request.method, request.path)
+            response = Problem(500, "this should not have happened; the log says more").response()
+        if request.method == "HEAD":
+            response.body = b""
+        return response
 
-    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        while scope["type"] == "lifespan":
-            message = await receive()
-            if message["type"] == "lifespan.shutdown":
-                if isinstance(self.service.store, AsyncRedisStore):
-                    await self.service.store.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
-            await send({"type": "lifespan.startup.complete"})
+    async def close(self) -> None:
+        """Close the connections to the store."""
+        if isinstance(self.service.store, AsyncRedisStore):
+            await self.service.store.close()
 
 
 def create_app(
@@ -127,16 +130,6 @@ def create_app(
     else:
         router.add("GET", "/", _placeholder)
     return App(router, Guards(hosts, token), service)
-
-
-def _trouble(error: Exception, scope: Scope) -> Problem:
-    """Say what is wrong."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, StoreUnavailable):
-        return Problem(503, str(error))
-    _log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
-    return Problem(500, "this should not have happened; the log says more")
 
 
 async def _placeholder(_: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -58,31 +58,25 @@ class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: dict[str, Key] | None = None
 
 
-class Asked(NamedTuple):
-    """What a request asks for."""
-
-    limited: Limited
-    key: Any
-    cost: Any
-
-
 _decode = msgspec.json.Decoder(Body).decode
 
 
-def read(content: bytes, service: Service) -> Asked:
-    """Return what a request's body asks for."""
+def read(content: bytes, service: Service) -> tuple[Limited, Any, Any]:
+    """Return what a request's body asks for: a limiter, a key or several, a cost or several."""
     try:
         body = _decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise unreadable(error) from None
-    _check_cost(body)
+    cost = body.cost
+    if cost.__class__ is not int or cost < 1:
+        _check_cost(body)
     if body.rules is None and body.keys is None and body.rule is None and body.key is not None:  # nearly always
         fields = (body.algorithm, body.limit, body.window, body.capacity, body.refill_rate, body.leak_rate, body.mode)
         limited = service.recall(fields)
         if limited is None:
             limited = service.keep(fields, service.limited(rule_of(RuleFields(*fields))))
-        return Asked(limited, body.key, body.cost)
-    return Asked(_limited(body, service), _key(body), body.cost)
+        return limited, body.key, cost
+    return _limited(body, service), _key(body), cost
 
 
 def rule_of(fields: RuleFields, at: str = "") -> Rule:

@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from ratekeeper.clock import stopwatch
+from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Decision
 
 SECONDS = 120  # how far back it remembers
+_SECOND_NS = 1_000_000_000
 
 
 class Live:
     """How many decisions were made of each kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = stopwatch) -> None:
+        self._clock = clock
         self.admitted = 0
         self.denied = 0
         self.degraded = 0
-        self._second = stopwatch() // 1_000_000_000
+        self._second = self._clock() // _SECOND_NS
         self._before = (0, 0, 0)  # the totals when this second began
         self._history: deque[tuple[int, int, int]] = deque([(0, 0, 0)] * SECONDS, maxlen=SECONDS)
 
     def count(self, decision: Decision) -> None:
         """Count a decision on a hit."""
-        now = stopwatch() // 1_000_000_000
+        now = self._clock() // _SECOND_NS
         if now != self._second:
             self._turn(now)
         if decision.allowed:
@@ -36,7 +38,7 @@ class Live:
 
     def report(self) -> dict[str, Any]:
         """Return the totals, and of each of the latest whole seconds, the newest last, the same three."""
-        now = stopwatch() // 1_000_000_000
+        now = self._clock() // _SECOND_NS
         if now != self._second:
             self._turn(now)
         return {

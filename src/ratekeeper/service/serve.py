@@ -109,11 +109,13 @@ async def _serve(app: App, host: str, port: int) -> None:
     from granian.http import HTTP1Settings
     from granian.server.embed import Server
 
+    from ratekeeper.service.rsgi import Rsgi
+
     server = Server(
-        app,
+        Rsgi(app),
         address=host,
         port=port,
-        interface=Interfaces.ASGI,
+        interface=Interfaces.RSGI,
         http=HTTPModes.http1,
         websockets=False,
         backlog=MOST_CONNECTIONS,
@@ -133,6 +135,7 @@ async def _serve(app: App, host: str, port: int) -> None:
     name = f"[{host}]" if ":" in host else host
     print(f"ratekeeper is at http://{name}:{port}/ (Ctrl-C ends it)", flush=True)
     await server.serve()
+    await app.close()
 
 
 def read_token(path: Path | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -11,9 +11,6 @@ from urllib.parse import parse_qsl
 import msgspec
 
 MAX_BODY = 64 * 1024
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 Fields = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
@@ -29,13 +26,13 @@ _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_PAGE: Fields = [
+FOR_PAGES: Fields = [
     (b"content-security-policy", _POLICY),
     (b"referrer-policy", b"no-referrer"),
     *_UNREADABLE_ELSEWHERE,
 ]
 """Nothing from elsewhere runs here, and nothing elsewhere may embed or read what is here."""
-_DATA: Fields = [
+FOR_DATA: Fields = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     NO_STORE,
     *_UNREADABLE_ELSEWHERE,
@@ -74,7 +71,7 @@ class Response:
     JSON is not to be kept by anyone; what else there is may be, by the headers that it is given.
     """
 
-    __slots__ = ("body", "headers", "status")
+    __slots__ = ("body", "common", "own", "status")
 
     def __init__(
         self, status: int, body: bytes = b"", headers: Iterable[tuple[bytes, bytes]] = (), content_type: bytes = JSON
@@ -82,7 +79,8 @@ class Response:
         self.status = status
         self.body = body
         is_data = content_type is JSON or content_type is PROBLEM
-        self.headers: Fields = [(b"content-type", content_type), *headers, *(_DATA if is_data else _PAGE)]
+        self.own: Fields = [(b"content-type", content_type), *headers]
+        self.common = FOR_DATA if is_data else FOR_PAGES
 
 
 def json_response(value: Any, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> Response:
@@ -93,42 +91,39 @@ def json_response(value: Any, status: int = 200, headers: Iterable[tuple[bytes, 
 class Request:
     """What was asked."""
 
-    __slots__ = ("_body", "_receive", "headers", "method", "params", "path", "scope")
+    __slots__ = ("_body", "_read", "client", "headers", "method", "params", "path", "query_string")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.scope = scope
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])  # of a name that comes twice, the last counts
+    def __init__(  # noqa: PLR0917 - keywords would cost as much as the rest
+        self, method: str, path: str, query_string: bytes, headers: dict[bytes, bytes], client: str | None, read: Read
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query_string = query_string
+        self.headers = headers
+        """By their names in lower case; of a name that comes twice, the last counts."""
+        self.client = client
+        """The address of who is connected."""
         self.params: Mapping[str, str] = {}
         """What stands for the {names} of the route's path."""
-        self._receive = receive
+        self._read = read
         self._body: bytes | None = None
 
     @property
     def query(self) -> dict[str, str]:
         """The query's parameters; of one that comes twice, the last counts."""
-        return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100))
-
-    @property
-    def client(self) -> str | None:
-        """The address of who is connected."""
-        client = self.scope.get("client")
-        return client[0] if client else None
+        try:
+            pairs = parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+        except ValueError:
+            raise Problem(400, "the query has more than 100 parameters") from None
+        return dict(pairs)
 
     async def body(self) -> bytes:
         """Return the body; a problem if it is larger than 64 KiB."""
         if self._body is None:
-            declared = self.headers.get(b"content-length")
-            if declared is not None and declared.isdigit() and int(declared[:20]) > MAX_BODY:
-                raise _too_large()
-            message = await self._receive()
-            content: bytes = message.get("body", b"")
-            if message.get("more_body", False):
-                content += await self._rest(MAX_BODY - len(content))
-            if len(content) > MAX_BODY:
-                raise _too_large()
-            self._body = content
+            declared = self.headers.get(b"content-length", b"0")
+            if len(declared) > 5 or int(declared) > MAX_BODY:  # a server lets only digits through
+                raise too_large()
+            self._body = await self._read(self)
         return self._body
 
     async def json(self, kind: Any = Any) -> Any:
@@ -141,18 +136,8 @@ class Request:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise unreadable(error) from None
 
-    async def _rest(self, most: int) -> bytes:
-        """Return what comes behind the first part of a body, up to somewhat more than `most` bytes."""
-        parts: list[bytes] = []
-        more = True
-        while more and most >= 0:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise Problem(400, "the body ended early")
-            parts.append(message.get("body", b""))
-            most -= len(parts[-1])
-            more = message.get("more_body", False)
-        return b"".join(parts)
+
+Read = Callable[[Request], Awaitable[bytes]]
 
 
 def unreadable(error: Exception) -> Problem:
@@ -167,8 +152,8 @@ def unreadable(error: Exception) -> Problem:
     return Problem(400, f"the body is not JSON: {error}")
 
 
-def _too_large() -> Problem:
-    # What is still on its way is not read, so the connection cannot serve another request.
+def too_large() -> Problem:
+    """Refuse a body; what is still on its way is not read, so the connection cannot serve another request."""
     return Problem(413, f"the body must have at most {MAX_BODY} bytes", headers=[(b"connection", b"close")])
 
 

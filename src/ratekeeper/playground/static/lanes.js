@@ -1,7 +1,7 @@
 // The comparison as one SVG text: a lane for each rule, with what it admitted over time and its peak in any window.
 // The same text is shown on the page and downloaded; only the colours differ.
 
-import { histogram, short, ticks } from "./layout.js";
+import { histogram, round, short, ticks } from "./layout.js";
 
 const US = 1e6;
 const LANE = 74;
@@ -41,12 +41,13 @@ export function lanes(result, width, colours) {
   const end = endOf(result);
   const height = result.rules.length * (LANE + TITLE) + AXIS;
   const scale = (time) => short(left + (time / end) * (right - left));
-  const bins = Math.max(20, Math.min(120, Math.floor((right - left) / 8)));
-  const counts = result.rules.map((rule) => histogram(rule.departures_us, result.requests.cost, end, bins));
+  const step = round(end / 60); // of time; each is a step of the curve
+  const bins = Math.ceil(end / step);
+  const counts = result.rules.map((rule) => histogram(rule.departures_us, result.requests.cost, bins * step, bins));
   const most = Math.max(1, ...counts.flat());
   const topPeak = Math.max(...result.rules.map((rule) => rule.peak.units), result.rules[0].limit);
   const parts = result.rules.map((rule, index) =>
-    lane({ rule, result, counts: counts[index], most, topPeak, top: index * (LANE + TITLE), left, right, width, end, scale, isNarrow, colours }),
+    lane({ rule, result, counts: counts[index], most, topPeak, top: index * (LANE + TITLE), left, right, width, end, step, scale, isNarrow, colours }),
   );
   return (
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
@@ -58,12 +59,11 @@ export function lanes(result, width, colours) {
   );
 }
 
-function lane({ rule, result, counts, most, topPeak, top, left, right, width, end, scale, isNarrow, colours }) {
+function lane({ rule, result, counts, most, topPeak, top, left, right, width, end, step, scale, isNarrow, colours }) {
   const base = top + TITLE + LANE - 22;
   const tall = LANE - 30;
-  const step = (right - left) / counts.length;
   const area = counts
-    .map((count, index) => `${index ? "L" : "M"}${short(left + index * step)} ${short(base - (count / most) * tall)}h${short(step)}`)
+    .map((count, index) => `V${short(base - (count / most) * tall)}H${scale(Math.min(end, (index + 1) * step))}`)
     .join("");
   const marks = { yes: "", no: "" };
   rule.departures_us.forEach((departure, index) => {
@@ -71,7 +71,7 @@ function lane({ rule, result, counts, most, topPeak, top, left, right, width, en
     else marks.yes += `M${scale(departure)} ${base + 1}v7`;
   });
   const isOver = rule.peak.units > rule.limit;
-  const fastest = Math.max(...counts) / (end / US / counts.length);
+  const fastest = Math.max(...counts) / (step / US);
   const said = `peak ${rule.peak.units} in any ${short(rule.window_us / US)} s${isOver ? " ▲" : ""}`;
   const peakStart = right + 24;
   const room = width - peakStart - 4;
@@ -85,7 +85,7 @@ function lane({ rule, result, counts, most, topPeak, top, left, right, width, en
     `<text x="${left}" y="${top + 14}" fill="${colours.ink}" font-weight="600">${title(rule)}</text>` +
     `<text x="${saidX}" y="${saidY}" text-anchor="${anchor}" fill="${isOver ? colours.no : colours.muted}" font-size="12">${said}</text>` +
     band +
-    `<path d="${area}V${base}H${left}Z" fill="${colours.soft}" stroke="${colours.accent}" stroke-width="1"/>` +
+    `<path d="M${left} ${base}${area}V${base}Z" fill="${colours.soft}" stroke="${colours.accent}" stroke-width="1"/>` +
     `<path d="M${left} ${base}H${right}" stroke="${colours.line}"/>` +
     `<path d="${marks.yes}" stroke="${colours.accent}" stroke-width="1.4"/>` +
     `<path d="${marks.no}" stroke="${colours.no}" stroke-width="1.2" stroke-dasharray="2 1.5"/>` +

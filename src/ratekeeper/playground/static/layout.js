@@ -45,11 +45,15 @@ export function histogram(times, costs, end, bins) {
   return counts;
 }
 
+/** Return the next round number: 1, 2 or 5 with zeros. */
+export function round(number) {
+  const power = 10 ** Math.floor(Math.log10(number));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= number * 0.999);
+}
+
 /** Return round numbers for an axis from 0 to `end`, about `count` of them. */
 export function ticks(end, count) {
-  const rough = end / count;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
+  const step = round(end / count);
   return Array.from({ length: Math.floor(end / step + 1e-9) + 1 }, (_, index) => index * step);
 }
 

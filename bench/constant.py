@@ -1,0 +1,12 @@
+"""The application that the suite `service` compares with: `granian --interface asgi bench.constant:app`."""
+
+
+async def app(scope, receive, send):
+    """The least that an ASGI application can do."""
+    if scope["type"] == "lifespan":
+        for _ in range(2):
+            await send({"type": (await receive())["type"] + ".complete"})
+        return
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b'{"allowed":true}'})

@@ -1,0 +1,122 @@
+"""What `POST /v1/hit` costs beside a bare granian handler that answers a constant."""
+
+import contextlib
+import functools
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from bench.contestants import OURS
+from bench.tables import find, labels, number, ratio, spread, table
+from bench.timing import Measurement, Target, interleave
+from tests.servers import RedisServer, free_port, newest, programs
+
+NAME = "service"
+TITLE = "The service"
+ABOUT = (
+    "`POST /v1/hit` with an inline rule (a fixed window that denies nobody) on `ratekeeper serve`, one process, under "
+    "wrk with 64 connections that are kept alive: requests a second. Bare is an ASGI handler under the same server, "
+    "granian, that answers a constant and reads nothing."
+)
+BARE, MEMORY, REDIS = "bare", "memory", "Redis"
+ALGORITHM = "fixed window"
+CONNECTIONS, SECONDS = 64, 2
+ASK = """
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+wrk.body = '{"key": "ada", "algorithm": "fixed-window", "limit": 1000000000, "window": 60}'
+"""
+
+
+@functools.cache
+def wrk() -> str:
+    """Return the program that asks; a client in Python would be slower than what it measures."""
+    program = shutil.which("wrk")
+    if program is None:
+        raise AssertionError("no wrk was found; on Debian: apt-get install wrk, on macOS: brew install wrk")
+    return program
+
+
+def run(rounds: int) -> list[Measurement]:
+    with contextlib.ExitStack() as stack:
+        redis = RedisServer(programs()[newest()])
+        stack.callback(redis.stop)
+        script = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "ask.lua"
+        script.write_text(ASK)
+        granian = (
+            "granian",
+            "--interface",
+            "asgi",
+            "--no-ws",
+            "--http",
+            "1",
+            "--log-level",
+            "error",
+            "bench.constant:app",
+        )
+        serve = ("ratekeeper.cli", "serve", "--store")
+        commands = {BARE: granian, MEMORY: (*serve, "memory://"), REDIS: (*serve, redis.url)}
+        tasks = {
+            (case, BARE if case == BARE else OURS): partial(
+                requests_a_second, stack.enter_context(served(*command)), script
+            )
+            for case, command in commands.items()
+        }
+        samples = interleave(NAME, tasks, rounds)
+    return [Measurement(case, ALGORITHM, name, "requests/s", samples[case, name]) for case, name in samples]
+
+
+@contextlib.contextmanager
+def served(*command: str) -> Iterator[int]:
+    """Run a server; gives its port."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command, "--port", str(port)], env={**os.environ}, stdout=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def requests_a_second(port: int, script: Path) -> float:
+    options = ("-t", "1", "-c", str(CONNECTIONS), "-d", str(SECONDS), "-s", str(script))
+    command = [wrk(), *options, f"http://127.0.0.1:{port}/v1/hit"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if "Non-2xx" in said or "Socket errors" in said:
+        raise AssertionError(said)
+    return float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1])
+
+
+def of(figures: Sequence[Measurement], case: str) -> Measurement | None:
+    return find(figures, case, ALGORITHM, BARE if case == BARE else OURS)
+
+
+def tables(figures: Sequence[Measurement]) -> list[str]:
+    rows = [
+        [case, spread(of(figures, case)), number(ratio(of(figures, case), of(figures, BARE)))]
+        for case in labels(figures, "case")
+    ]
+    return [table(["", "requests a second", "of the bare handler"], rows)]
+
+
+def targets(figures: Sequence[Measurement]) -> list[Target]:
+    kept = ratio(of(figures, MEMORY), of(figures, BARE))
+    on_redis = ratio(of(figures, REDIS), of(figures, MEMORY))
+    return [
+        Target("in memory, at least 0.5 of the bare handler's requests a second", f"{kept:.2f}", kept >= 0.5),
+        Target("on Redis, at least 0.6 of those in memory", f"{on_redis:.2f}", on_redis >= 0.6),
+    ]

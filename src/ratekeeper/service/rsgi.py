@@ -1,0 +1,59 @@
+"""The application's side of RSGI, granian's own interface: a third less work for the server than ASGI."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ratekeeper.service.app import App
+from ratekeeper.service.web import FOR_DATA, FOR_PAGES, MAX_BODY, Fields, Problem, Request, too_large
+
+if TYPE_CHECKING:
+    from granian.rsgi import Scope
+
+
+def _as_text(fields: Fields) -> list[tuple[str, str]]:
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in fields]
+
+
+_FOR_DATA, _FOR_PAGES = _as_text(FOR_DATA), _as_text(FOR_PAGES)  # what is on every answer is made once
+
+
+class Rsgi:
+    """An application as granian calls it."""
+
+    def __init__(self, app: App) -> None:
+        self._answer = app.answer
+
+    def __rsgi_init__(self, loop: Any) -> None:
+        """Begin."""
+
+    def __rsgi_del__(self, loop: Any) -> None:
+        """End."""
+
+    async def __rsgi__(self, scope: Scope, protocol: Any) -> None:
+        request = Request(
+            scope.method,
+            scope.path,
+            scope.query_string.encode(),
+            {name.encode(): value.encode() for name, value in scope.headers.items()},
+            scope.client.rpartition(":")[0],
+            partial(_read, protocol),
+        )
+        response = await self._answer(request)
+        common = _FOR_DATA if response.common is FOR_DATA else _FOR_PAGES
+        protocol.response_bytes(response.status, _as_text(response.own) + common, response.body)
+
+
+async def _read(protocol: Any, request: Request) -> bytes:
+    try:
+        if b"transfer-encoding" not in request.headers:  # nearly always; its length has been looked at
+            return bytes(await protocol())
+        content = b""
+        async for part in protocol:
+            content += part
+            if len(content) > MAX_BODY:
+                raise too_large()
+    except RuntimeError:  # what granian's errors are
+        raise Problem(400, "the body ended early") from None
+    return content

@@ -1,0 +1,74 @@
+"""The service as its users meet it: a process that answers on a port, or the application itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+
+import httpx
+
+from ratekeeper.service.app import create_app
+from tests.servers import PATIENCE, free_port
+
+COMMAND = [sys.executable, "-m", "ratekeeper.cli", "serve"]
+
+
+class Served:
+    """`ratekeeper serve`, a process of its own on a free port."""
+
+    def __init__(self, store="memory://", *options, **environment):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = subprocess.Popen(
+            [*COMMAND, "--port", str(self.port), "--store", store, *options],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said = self.process.stdout.readline()
+        self._client = httpx.Client(base_url=self.url)
+        give_up = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._client.get("/healthz")
+            except httpx.TransportError:
+                if self.process.poll() is not None or time.monotonic() > give_up:
+                    self.stop()
+                    raise AssertionError(f"the service did not come up on port {self.port}") from None
+                time.sleep(0.02)
+            else:
+                return
+
+    def ask(self, method, path, **arguments):
+        return self._client.request(method, path, **arguments)
+
+    def stop(self):
+        """End the process; return its exit status."""
+        self._client.close()
+        self.process.terminate()
+        status = self.process.wait(PATIENCE)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return status
+
+
+class InProcess:
+    """The application, without a server around it."""
+
+    def __init__(self, **options):
+        self.app = create_app(**options)
+
+    def ask(self, method, path, **arguments):
+        async def ask():
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                return await client.request(method, path, **arguments)
+
+        return asyncio.run(ask())
+
+    def stop(self):
+        pass

@@ -1,0 +1,189 @@
+"""What the routes share: limiters, counters, the router."""
+
+import asyncio
+import gc
+
+import pytest
+
+from ratekeeper import FixedWindow, InvalidRule, Limiter
+from ratekeeper.service.app import MOST_LIMITERS, Service, create_app
+from ratekeeper.service.live import Live
+from ratekeeper.service.web import Problem, Request, Response, Router
+from ratekeeper.stores import MemoryStore
+from ratekeeper.testing import ManualClock
+from tests import servers
+from tests.service.serving import InProcess
+
+ADMITTED = Limiter("1/s").hit("k")
+DENIED = Limiter("1/s").hit("k", 2)
+
+
+def request(method, path):
+    return Request(method, path, b"a=1&b=&a=2", {}, None, None)
+
+
+async def handler(_):
+    return Response(200)
+
+
+# Limiters
+
+
+def test_a_limiter_is_made_once_for_the_same_rules():
+    service = Service(MemoryStore())
+    assert service.limiter("1/s") is service.limiter("1/s")
+    assert service.limiter({"a": "1/s"}) is service.limiter({"a": "1/s"})
+    assert service.limiter("1/s") is not service.limiter("1/s", prefix="other")
+
+
+def test_limiters_share_the_store_and_so_the_usage():
+    service = Service(MemoryStore())
+    asyncio.run(service.limiter("fixed-window 5/day").hit("k", 2))
+    assert asyncio.run(service.limiter(FixedWindow(5, "1d")).peek("k")).remaining == 3
+
+
+def test_the_prefix_keeps_usage_apart():
+    service = Service(MemoryStore())
+    asyncio.run(service.limiter("fixed-window 5/day").hit("k", 2))
+    assert asyncio.run(service.limiter("fixed-window 5/day", prefix="other").peek("k")).remaining == 5
+
+
+def test_made_up_rules_do_not_pile_up():
+    service = Service(MemoryStore())
+    first = service.limiter("1/s")
+    for limit in range(2, 3 * MOST_LIMITERS):
+        service.limiter(f"{limit}/s")
+    gc.collect()
+    for limit in range(1000):
+        service.limiter(f"{limit + 1}/minute")
+    assert service.limiter("1/s") is not first
+    assert len(service._limiters) == MOST_LIMITERS
+    assert len(service.store._tables) <= 3 * MOST_LIMITERS
+
+
+def test_a_store_can_be_given_as_a_url_or_an_object():
+    store = MemoryStore()
+    assert create_app(store).service.store is store
+    assert isinstance(create_app("memory://").service.store, MemoryStore)
+    with pytest.raises(InvalidRule):
+        create_app("mysql://")
+
+
+@pytest.mark.parametrize("store", ["memory", "Redis"])
+def test_the_application_hears_from_an_asgi_server_when_to_begin_and_end(store):
+    app = create_app("memory://" if store == "memory" else servers.shared(servers.newest()).url)
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    said = []
+
+    async def receive():
+        return next(messages)
+
+    async def send(message):
+        said.append(message["type"])
+
+    async def live():
+        await app.service.limiter("1/s").hit("k")
+        await app({"type": "lifespan"}, receive, send)
+
+    asyncio.run(live())
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_consumes_nothing():
+    messages = iter(
+        [{"type": "http.request", "body": b'{"key": "k", ', "more_body": True}, {"type": "http.disconnect"}]
+    )
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"40")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/hit", "query_string": b"", "headers": headers}
+    app = create_app(playground=False)
+    said = []
+
+    async def receive():
+        return next(messages)
+
+    async def send(message):
+        said.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    assert (said[0]["status"], app.service.store.size) == (400, 0)
+
+
+# Counters
+
+
+def test_decisions_are_counted_in_all_and_by_the_second():
+    clock = ManualClock(1_000)
+    live = Live(clock)
+    for decision in (ADMITTED, ADMITTED, DENIED, ADMITTED._replace(degraded=True)):
+        live.count(decision)
+    clock.advance(1)
+    live.count(DENIED)
+    report = live.report()
+    assert (report["admitted"], report["denied"], report["degraded"]) == (3, 2, 1)
+    assert report["seconds"][-2:] == [
+        {"admitted": 0, "denied": 0, "degraded": 0},
+        {"admitted": 3, "denied": 1, "degraded": 1},
+    ]
+
+
+def test_a_second_in_which_nothing_happened_counts_too():
+    clock = ManualClock(1_000)
+    live = Live(clock)
+    live.count(ADMITTED)
+    clock.advance(3)
+    assert [second["admitted"] for second in live.report()["seconds"][-3:]] == [1, 0, 0]
+    clock.advance(86_400)
+    assert {second["admitted"] for second in live.report()["seconds"]} == {0}
+    assert len(live.report()["seconds"]) == 120
+
+
+# Routes
+
+
+def test_a_path_may_have_parts_that_vary():
+    router = Router()
+    router.add("POST", "/api/{algorithm}/burst", handler)
+    asked = request("POST", "/api/fixed.window/burst")
+    assert router.find(asked).handler is handler
+    assert asked.params == {"algorithm": "fixed.window"}
+    for path in ("/api//burst", "/api/a/b/burst", "/api/a/burst/", "/api/a/burst\n"):
+        with pytest.raises(Problem, match="there is nothing"):
+            router.find(request("POST", path))
+
+
+def test_a_later_route_takes_the_place_of_an_earlier_one():
+    async def other(_):
+        return Response(204)
+
+    router = Router()
+    router.add("GET", "/", handler)
+    router.add("GET", "/", other)
+    assert router.find(request("GET", "/")).handler is other
+
+
+def test_of_a_parameter_that_comes_twice_the_last_counts():
+    assert request("GET", "/").query == {"a": "2", "b": ""}
+
+
+def test_a_failure_of_ours_is_a_problem_that_gives_nothing_away(caplog):
+    async def fail(_):
+        raise RuntimeError("secret")
+
+    service = InProcess(playground=False)
+    service.app.router.add("GET", "/fail", fail)
+    answer = service.ask("GET", "/fail")
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert "secret" not in answer.text
+    assert "secret" in caplog.text
+
+
+def test_a_route_reads_json_of_a_type_and_an_empty_body_is_none():
+    async def echo(asked):
+        return Response(200, repr(await asked.json(dict[str, int])).encode())
+
+    service = InProcess(playground=False)
+    service.app.router.add("POST", "/echo", echo)
+    headers = {"content-type": "application/json"}
+    answers = [service.ask("POST", "/echo", content=content, headers=headers) for content in (b"", b'{"a": 1}', b"[1]")]
+    assert [(answer.status_code, answer.text) for answer in answers[:2]] == [(200, "None"), (200, "{'a': 1}")]
+    assert answers[2].status_code == 400

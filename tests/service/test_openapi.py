@@ -1,0 +1,30 @@
+"""The description of the service is true: schemathesis asks for all that it promises, and for what it forbids."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_schemathesis_finds_no_violation(served):
+    examples = {"quick": "5", "long": "200"}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), "10")
+    command = [sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json"]
+    ended = subprocess.run(
+        [*command, "--max-examples", examples, "--generation-deterministic"],
+        check=False,
+        cwd=ROOT,  # where its configuration is
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    generated, passed = re.search(r"(\d+) generated, (\d+) passed", ended.stdout).groups()
+    assert int(generated) == int(passed) > 100
+
+
+def test_every_route_is_described(served):
+    paths = served.ask("GET", "/openapi.json").json()["paths"]
+    v1 = {f"/v1/{name}" for name in ("hit", "peek", "charge", "refund", "reset", "inspect", "live")}
+    assert set(paths) == v1 | {"/healthz", "/readyz", "/openapi.json"}

@@ -1,0 +1,192 @@
+"""The command: what it prints, what it refuses, how it ends."""
+
+import contextlib
+import resource
+import selectors
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from ratekeeper.cli import main
+from ratekeeper.service.serve import is_loopback
+from tests.servers import PATIENCE, free_port
+from tests.service.serving import COMMAND, Served
+
+BODY = b'{"key": "slow", "rule": "fixed-window 5/day"}'
+HEAD = b"POST /v1/hit HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+
+
+def exchange(served, request):
+    """Send bytes and return the first line of the answer."""
+    with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as connection:
+        connection.sendall(request)
+        return connection.recv(1000).partition(b"\r\n")[0]
+
+
+def test_it_prints_the_address_to_open(served):
+    assert served.said == f"ratekeeper is at http://127.0.0.1:{served.port}/ (Ctrl-C ends it)\n"
+
+
+def test_it_serves_a_page(served):
+    answer = served.ask("GET", "/")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+
+
+def test_the_help_has_an_example(capsys):
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    assert "example:\n  ratekeeper serve --store redis://" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_when_told_to(number):
+    served = Served()
+    served.process.send_signal(number)
+    assert served.process.wait(PATIENCE) == 0
+    assert served.process.stderr.read() == ""
+    served.stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_under_way_is_finished_first(number):
+    served = Served()
+    with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as connection:
+        connection.sendall(HEAD % len(BODY) + BODY[:10])
+        exchange(served, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")  # so the other has arrived as well
+        served.process.send_signal(number)
+        connection.sendall(BODY[10:])
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+    assert served.process.wait(PATIENCE) == 0
+    served.stop()
+
+
+def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(served, capsys):
+    assert main(["serve", "--port", str(served.port)]) == 2
+    assert capsys.readouterr().err == (
+        f"ratekeeper serve: port {served.port} is taken; end what uses it, or choose another with --port\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--port", "0"], "--port must be from 1 to 65535, not 0"),
+        (["--store", "mysql://localhost"], "store 'mysql://localhost' has an unknown scheme"),
+        (["--host", "192.0.2.1", "--token-file", __file__], "cannot listen on 192.0.2.1"),
+        (["--host", "0.0.0.0"], "--host 0.0.0.0 is open to others: give it a --token-file or set RATEKEEPER_TOKEN"),
+        (["--host", "::"], "--host :: is open to others"),
+        (["--token-file", "/nowhere"], "cannot read /nowhere: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(options, said, capsys):
+    assert main(["serve", "--port", str(free_port()), *options]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"ratekeeper serve: {said}")
+    assert printed.count("\n") == 1
+
+
+def test_an_empty_token_is_refused(capsys, monkeypatch):
+    monkeypatch.setenv("RATEKEEPER_TOKEN", " ")
+    assert main(["serve", "--port", str(free_port()), "--host", "0.0.0.0"]) == 2
+    assert capsys.readouterr().err == "ratekeeper serve: the token is empty\n"
+
+
+def test_it_is_open_to_others_with_the_token_of_a_file(tmp_path):
+    (tmp_path / "token").write_text("open sesame\n")
+    served = Served("memory://", "--host", "0.0.0.0", "--token-file", str(tmp_path / "token"))
+    body = {"key": "k", "rule": "1/s"}
+    assert served.ask("POST", "/v1/reset", json=body).status_code == 401
+    headers = {"authorization": "Bearer open sesame"}
+    assert served.ask("POST", "/v1/reset", json=body, headers=headers).status_code == 200
+    served.stop()
+
+
+def test_without_the_server_it_says_how_to_get_it():
+    code = """
+import sys
+sys.modules["msgspec"] = None  # as if it were not installed
+from ratekeeper.cli import main
+sys.exit(main(["serve", "--port", sys.argv[1]]))
+"""
+    command = [COMMAND[0], "-c", code, str(free_port())]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 2
+    assert "pip install 'ratekeeper[server]'" in ended.stderr
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_only_this_machine_reaches_loopback(host):
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "limits.example"])
+def test_others_may_reach_any_other_address(host):
+    assert not is_loopback(host)
+
+
+# What is bounded
+
+
+@pytest.fixture
+def room_for_connections():
+    """Let this process have as many files as the test needs."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], min(4096, before[1])), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def answered(connections):
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection, selectors.EVENT_READ)
+        return selector.select(0)
+
+
+def test_a_body_has_at_most_64_kib(service):
+    spaces = b" " * (64 * 1024 - len(BODY))
+    headers = {"content-type": "application/json"}
+    assert service.ask("POST", "/v1/peek", content=BODY + spaces, headers=headers).status_code == 200
+    assert service.ask("POST", "/v1/peek", content=BODY + spaces + b" ", headers=headers).status_code == 413
+
+
+def test_a_body_that_does_not_tell_its_length_has_at_most_64_kib(served):
+    def body(size):
+        yield BODY
+        for _ in range(size // 1024):
+            yield b" " * 1024
+
+    headers = {"content-type": "application/json"}
+    assert served.ask("POST", "/v1/peek", content=body(60 * 1024), headers=headers).status_code == 200
+    assert served.ask("POST", "/v1/peek", content=body(64 * 1024), headers=headers).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "headers", [b"".join(b"x-%d: y\r\n" % number for number in range(150)), b"x: " + b"y" * 20_000 + b"\r\n"]
+)
+def test_headers_are_bounded_in_number_and_size(served, headers):
+    request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n"
+    assert exchange(served, request) == b"HTTP/1.1 431 Request Header Fields Too Large"
+
+
+def test_beyond_1024_connections_the_next_ones_wait_for_their_turn(room_for_connections):
+    served = Served()  # whose client holds one
+    request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE))
+            for _ in range(1100)
+        ]
+        for connection in connections:
+            connection.sendall(request)
+        inside, waiting = connections[:1023], connections[1023:]
+        for connection in inside:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        assert answered(waiting) == []
+        for connection in inside:
+            connection.close()
+        for connection in waiting:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+    served.stop()
