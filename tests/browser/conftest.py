@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests import chromium
 from tests.service.serving import Served
 
-ADVICE = (
-    "no Chromium was found; on Debian: apt-get install chromium, elsewhere put chromium or google-chrome on the PATH"
-)
 REFUSED = "the server responded with a status of 400"  # what Chromium says of an answer that the page shows
 
 
@@ -28,9 +25,7 @@ def service(store="memory://"):
 
 @pytest.fixture(scope="package")
 def browser():
-    names = ("chromium", "chromium-browser", "google-chrome")
-    program = next(filter(None, map(shutil.which, names)), None)
-    assert program is not None, ADVICE
+    program = chromium.program()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])  # root needs that
         yield browser

@@ -68,6 +68,7 @@ await refresh(cards.slice(0, 1)); // the first answer makes the session that the
 await refresh(cards.slice(1));
 for (const card of cards) watcher.observe(card.root);
 requestAnimationFrame(frame);
+performance.mark("interactive");
 live.refresh();
 await compare.follow();
 document.body.dataset.ready = "yes";
