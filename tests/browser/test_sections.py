@@ -113,9 +113,14 @@ def test_redis_goes_away_and_comes_back_during_use(visit):
         expect(banner).to_be_visible()
         card.press("Send request")
         expect(card.answers).to_have_count(2)
+        expect(card.root.locator(".reading")).to_have_text(re.compile("^9 of 10 left.*by this process alone$"))
         server.start()
         expect(banner).to_be_hidden()
         expect(page.locator("#live .chip")).to_have_text("✓ Redis")
-        card.press("Send request")
-        expect(card.answers).to_have_count(3)
-        card.agrees(9)  # Redis came back empty
+        for sent in range(3, 13):  # on a busy machine the first may still run out of time
+            card.press("Send request")
+            expect(card.answers).to_have_count(sent)
+            state = card.state()
+            if not state["degraded"] and state["peek"]["remaining"] == 9:  # Redis came back empty
+                break
+        card.agrees(9)

@@ -243,9 +243,9 @@ def test_while_redis_is_away_the_state_says_so_and_requests_are_still_decided():
     with served(server.url) as url, httpx.Client(base_url=url) as visitor:
         post(visitor, "fixed-window")
         server.stop()
-        assert post(visitor, "fixed-window").json()["allowed"] is True
-        seen = post(visitor, "fixed-window/state").json()
-    assert (seen["degraded"], seen["state"]) == (True, None)
+        assert post(visitor, "fixed-window", {"config": LONG["fixed-window"] | {"maxRequests": 10}}).json()["allowed"]
+        seen = post(visitor, "fixed-window/state", {"config": LONG["fixed-window"] | {"maxRequests": 10}}).json()
+    assert (seen["degraded"], seen["state"], seen["peek"]["remaining"]) == (True, None, 9)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

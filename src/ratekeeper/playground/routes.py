@@ -83,10 +83,12 @@ class Demo:
         try:
             (seen,) = (await limiter.inspect(asked.visitor)).values()
         except StoreUnavailable:
-            return json_response({**answer, "degraded": True, "state": None}, headers=asked.headers)
+            answer["state"] = None  # this process decides alone, and a peek says how
+        else:
+            answer |= _held(seen)
+            answer["key"] = seen.name or _text((PREFIX, rule.algorithm, rule.text, asked.visitor))
         peek = await limiter.peek(asked.visitor, asked.cost)
-        answer |= {"degraded": peek.degraded, "peek": _shown(peek), **_held(seen)}
-        answer["key"] = seen.name or _text((PREFIX, rule.algorithm, rule.text, asked.visitor))
+        answer |= {"degraded": peek.degraded or answer["state"] is None, "peek": _shown(peek)}
         return json_response(answer, headers=asked.headers)
 
     @property

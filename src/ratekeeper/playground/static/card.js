@@ -168,7 +168,11 @@ export class Card {
   /** Draw the moment; `now` is the browser's clock in milliseconds. */
   tick(now) {
     this.answers.tick(now);
-    if (this.snapshot === null || this.snapshot.state === null) return;
+    if (this.snapshot === null) return;
+    if (this.snapshot.state === null) {
+      this.showPeek(this.snapshot.peek);
+      return;
+    }
     const elapsed = Math.max(0, (now - this.middle) / 1000);
     const view = project(this.snapshot, this.snapshot.now + elapsed);
     this.draw({ ...view, deniedFor: (now - this.answers.denied) / 1000 });
@@ -182,9 +186,17 @@ export class Card {
     say(this.held.ttl, ttl === null ? "–" : duration(Math.max(0, ttl - elapsed)));
   }
 
+  /** While the store is away there is no state to draw: the picture stays as it was, and the number is a peek's. */
+  showPeek({ remaining, limit }) {
+    say(this.remaining, String(remaining));
+    say(this.of, ` of ${limit} left`);
+    say(this.formula, "by this process alone");
+    this.picture.setAttribute("aria-label", `${this.definition.title}: as the store last held it`);
+  }
+
   showStore() {
-    const { key, raw, bytes, state, degraded } = this.snapshot;
-    if (degraded || state === null) {
+    const { key, raw, bytes, state } = this.snapshot;
+    if (state === null) {
       say(this.held.raw, "the store is away");
       return;
     }
