@@ -21,7 +21,6 @@ class Served:
 
     def __init__(self, store="memory://", *options, **environment):
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
         self.process = subprocess.Popen(
             [*COMMAND, "--port", str(self.port), "--store", store, *options],
             env={**os.environ, **environment},
@@ -29,7 +28,8 @@ class Served:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.said = self.process.stdout.readline()
+        self.said = self.process.stdout.readline()  # "ratekeeper is at URL (...)"
+        self.url = self.said.split()[3] if self.said else f"http://127.0.0.1:{self.port}"
         self._client = httpx.Client(base_url=self.url)
         give_up = time.monotonic() + PATIENCE
         while True:

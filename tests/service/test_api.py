@@ -93,7 +93,8 @@ def test_a_peek_at_what_would_be_denied_is_429(service, key):
 
 
 def test_a_charge_takes_without_asking(service, key):
-    post(service, "charge", {"key": key, "cost": 2, **TWO_A_DAY})
+    answer = post(service, "charge", {"key": key, "cost": 2, **TWO_A_DAY})
+    assert (answer.status_code, answer.json()["allowed"]) == (200, False)  # it was done, and now nothing is left
     assert post(service, "hit", {"key": key, **TWO_A_DAY}).status_code == 429
 
 

@@ -28,7 +28,8 @@ BAD = {  # what is at fault, and a body with it
         {"key": "k", "algorithm": "leaky-bucket", "capacity": 5, "leak_rate": 1, "mode": "polite"},
         {"key": "k", **BUCKET, "mode": "shaping"},
     ],
-    "rule": [{"key": "k", "rule": text} for text in ("", "often", "1/s; 2/s", 5, "0/s", "1" * 5000 + "/s")],
+    "rule": [{"key": "k", "rule": "1/s", "rules": {"a": "1/s"}}]
+    + [{"key": "k", "rule": text} for text in ("", "often", "1/s; 2/s", 5, "0/s", "1" * 5000 + "/s")],
     "rules": [{"key": "k", "rules": rules} for rules in ({}, [], "1/s", {"": "1/s"}, {"x" * 101: "1/s"})]
     + [{"key": "k", "rules": {str(number): "1/s" for number in range(33)}}],
     "rules.a": [{"key": "k", "rules": {"a": text}} for text in ("often", "1/s; 2/s")],
@@ -55,6 +56,12 @@ def test_a_value_that_cannot_be_used_is_a_problem_that_names_its_field(app, oper
 def test_what_is_not_a_json_object_is_a_problem(service, content):
     answer = service.ask("POST", "/v1/hit", content=content, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["title"]) == (400, "Bad Request")
+
+
+def test_a_query_of_very_many_parameters_is_a_problem(service, key):
+    query = "?" + "&".join(f"a{number}=1" for number in range(101))
+    answer = service.ask("POST", f"/v1/hit{query}", json={"key": key, **RULE})
+    assert (answer.status_code, answer.json()["detail"]) == (400, "the query has more than 100 parameters")
 
 
 @pytest.mark.parametrize("query", ["?always_200=yes", "?always_200=", "?always_200=2"])

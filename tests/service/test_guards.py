@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.service.serving import Served
+from tests.service.serving import InProcess, Served
 
 HIT = {"key": "guarded", "rule": "fixed-window 1000/day"}
 CROSS_SITE = {  # what a browser sends on behalf of a page of evil.example
@@ -103,11 +103,14 @@ def test_every_answer_forbids_what_it_does_not_need(served, path):
     assert headers["cross-origin-resource-policy"] == "same-origin"
 
 
-@pytest.fixture(scope="module")
-def guarded():
-    served = Served("memory://", "--allow-host", "limits.example", RATEKEEPER_TOKEN="open sesame")
-    yield served
-    served.stop()
+@pytest.fixture(scope="module", params=["in process", "served"])
+def guarded(request):
+    if request.param == "in process":
+        guarded = InProcess(token="open sesame", hosts=["limits.example"], playground=False)
+    else:
+        guarded = Served("memory://", "--allow-host", "limits.example", RATEKEEPER_TOKEN="open sesame")
+    yield guarded
+    guarded.stop()
 
 
 @pytest.mark.parametrize("operation", ["charge", "refund", "reset"])

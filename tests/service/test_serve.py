@@ -103,6 +103,18 @@ def test_it_is_open_to_others_with_the_token_of_a_file(tmp_path):
     served.stop()
 
 
+@pytest.mark.parametrize("host", ["localhost", "::1"])
+def test_the_host_may_be_a_name_or_an_address_of_any_kind(host):
+    served = Served("memory://", "--host", host)
+    assert served.ask("GET", "/healthz").status_code == 200
+    served.stop()
+
+
+def test_a_host_that_is_none_is_one_line(capsys):
+    assert main(["serve", "--host", "nowhere.invalid", "--token-file", __file__]) == 2
+    assert capsys.readouterr().err.startswith("ratekeeper serve: cannot listen on nowhere.invalid, port 8080: ")
+
+
 def test_without_the_server_it_says_how_to_get_it():
     code = """
 import sys

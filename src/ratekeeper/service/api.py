@@ -52,7 +52,8 @@ class Api:
         return _decided(decision, limited, always_200)
 
     async def peek(self, request: Request) -> Response:
-        return await self._do("peek", request)
+        always_200 = _always_200(request)
+        return await self._do("peek", request, always_200)
 
     async def charge(self, request: Request) -> Response:
         return await self._do("charge", request)
@@ -93,8 +94,8 @@ class Api:
         decision = await self._service.limiter("1/s", prefix="ratekeeper-ready").peek("ready")
         return "degraded" if decision.degraded else "healthy"
 
-    async def _do(self, operation: str, request: Request) -> Response:
-        always_200 = _always_200(request)
+    async def _do(self, operation: str, request: Request, always_200: bool = True) -> Response:
+        """Do what is no hit; a charge or a refund is done, however the key stands afterwards."""
         limited, key, cost = bodies.read(await request.body(), self._service)
         try:
             decision = await getattr(limited.limiter, operation)(key, cost)

@@ -108,12 +108,10 @@ def invalid(error: InvalidRule, at: str = "", names: tuple[str, ...] = ("key", "
 
 
 def _check_cost(body: Body) -> None:
-    """Check a cost for those operations, too, that have no use for it."""
+    """Check a cost that is not simply a number above 0; for those operations, too, that have no use for it."""
     cost = body.cost
     if isinstance(cost, int):
-        if cost < 1:
-            raise Problem(400, f"cost must be an integer of at least 1, not {cost}", field="cost")
-        return
+        raise Problem(400, f"cost must be an integer of at least 1, not {cost}", field="cost")
     if body.rules is None:
         raise Problem(400, "cost by name is for several rules; one rule has a number", field="cost")
     for name, each in cost.items():

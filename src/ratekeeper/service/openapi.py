@@ -189,7 +189,9 @@ def _get(summary: str, schema: Schema) -> Schema:
 _FORBIDDEN = _problem("A page of another site asked.")
 
 
-def _post(summary: str, answer: Schema, *, decides: bool = False, needs_token: bool = False) -> Schema:
+def _post(
+    summary: str, answer: Schema, *, decides: bool = False, may_deny: bool = False, needs_token: bool = False
+) -> Schema:
     responses: Schema = {
         "200": _answer("Done.", answer, headers=_HEADERS if decides else {}),
         "400": _problem("A body or a parameter that cannot be used; nothing was consumed."),
@@ -203,7 +205,7 @@ def _post(summary: str, answer: Schema, *, decides: bool = False, needs_token: b
         "requestBody": {"required": True, "content": {"application/json": {"schema": _named("Ask")}}},
         "responses": responses,
     }
-    if decides:
+    if may_deny:
         retry_after = {"Retry-After": {"description": "Not when it can never fit.", "schema": {"type": "integer"}}}
         responses["429"] = _answer("Denied; nothing was consumed.", answer, headers={**_HEADERS, **retry_after})
         operation["parameters"] = [_ALWAYS_200]
@@ -228,8 +230,12 @@ def document() -> Schema:
         "openapi": "3.1.0",
         "info": {"title": "ratekeeper", "version": "1", "description": "Exact rate limiting over HTTP."},
         "paths": {
-            "/v1/hit": _post("Consume if the rules admit it, whole or not at all", decision, decides=True),
-            "/v1/peek": _post("Say whether it would be admitted; changes nothing", decision, decides=True),
+            "/v1/hit": _post(
+                "Consume if the rules admit it, whole or not at all", decision, decides=True, may_deny=True
+            ),
+            "/v1/peek": _post(
+                "Say whether it would be admitted; changes nothing", decision, decides=True, may_deny=True
+            ),
             "/v1/charge": _post("Consume without asking", decision, decides=True, needs_token=True),
             "/v1/refund": _post("Give back, at most what is in use", decision, decides=True, needs_token=True),
             "/v1/reset": _post("Forget the key", ok, needs_token=True),

@@ -68,9 +68,7 @@ def run(options: argparse.Namespace) -> int:
         token = read_token(options.token_file)
         if token is None and not is_loopback(options.host):
             return _fail(f"--host {options.host} is open to others: give it a --token-file or set RATEKEEPER_TOKEN")
-        taken = find_fault(options.host, options.port)
-        if taken is not None:
-            return _fail(taken)
+        address = find_address(options.host, options.port)
         from ratekeeper.service.app import create_app
 
         app = create_app(options.store, token=token, hosts=options.allow_host)
@@ -81,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         return _fail(f"cannot read {options.token_file}: {error.strerror}")
     _raise_the_limit_of_files()
-    _loop_runner()(_serve(app, options.host, options.port))
+    _loop_runner()(_serve(app, address, options.port))
     return 0
 
 
@@ -104,7 +102,7 @@ def _raise_the_limit_of_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(enough, hard) if hard >= 0 else enough, hard))
 
 
-async def _serve(app: App, host: str, port: int) -> None:
+async def _serve(app: App, address: str, port: int) -> None:
     from granian.constants import HTTPModes, Interfaces
     from granian.http import HTTP1Settings
     from granian.server.embed import Server
@@ -113,7 +111,7 @@ async def _serve(app: App, host: str, port: int) -> None:
 
     server = Server(
         Rsgi(app),
-        address=host,
+        address=address,
         port=port,
         interface=Interfaces.RSGI,
         http=HTTPModes.http1,
@@ -132,7 +130,7 @@ async def _serve(app: App, host: str, port: int) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    name = f"[{host}]" if ":" in host else host
+    name = f"[{address}]" if ":" in address else address
     print(f"ratekeeper is at http://{name}:{port}/ (Ctrl-C ends it)", flush=True)
     await server.serve()
     await app.close()
@@ -157,10 +155,10 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def find_fault(host: str, port: int) -> str | None:
-    """Say why nobody can listen there, if so; granian would share a port with another granian."""
+def find_address(host: str, port: int) -> str:
+    """Return the address of a host if one can listen there; granian would share a port with another granian."""
     if not 1 <= port <= 65_535:
-        return f"--port must be from 1 to 65535, not {port}"
+        raise ValueError(f"--port must be from 1 to 65535, not {port}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -168,9 +166,9 @@ def find_fault(host: str, port: int) -> str | None:
             probe.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return f"port {port} is taken; end what uses it, or choose another with --port"
-        return f"cannot listen on {host}, port {port}: {error.strerror}"
-    return None
+            raise ValueError(f"port {port} is taken; end what uses it, or choose another with --port") from None
+        raise ValueError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+    return str(address[0])
 
 
 def _fail(message: str) -> int:
