@@ -16,11 +16,13 @@ run: $(VENV)/bin/ratekeeper ## serve the algorithms over HTTP, with a page to op
 
 test: $(VENV)/.dev ## run the tests and report branch coverage (at least 95 %)
 	tools/servers.sh
+	tools/browser.sh
 	$(VENV)/bin/coverage run -m pytest $(ARGS)
 	$(VENV)/bin/coverage report
 
 test-all: ## run the tests on each Python from 3.10 to 3.13 that works here
 	tools/servers.sh
+	tools/browser.sh
 	ARGS='$(ARGS)' tools/test_all.sh $(PYTHONS)
 
 check: $(VENV)/.dev ## check format, lint and types

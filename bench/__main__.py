@@ -4,14 +4,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import asgi, chart, decision, fresh, keys, log, memory, redis, report, service, threads, waiting, wsgi
-from tests import servers
+from bench import asgi, chart, decision, fresh, keys, log, memory, page, redis, report, service, threads, waiting, wsgi
+from tests import chromium, servers
 
 # Each group has a file of its own in bench/results/; the page shows all of them.
 GROUPS = {
     "memory": (decision, keys, memory, threads, log, waiting, fresh),
     "redis": redis.SUITES,
-    "http": (asgi, wsgi, service),
+    "http": (asgi, wsgi, service, page),
 }
 SUITES = {suite.NAME: suite for group in GROUPS.values() for suite in group}
 ROUNDS, QUICK_ROUNDS = 7, 2
@@ -61,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             servers.programs()  # before the suites that would run first, or their figures would be lost
         if service in chosen:
             service.wrk()
+        if page in chosen:
+            chromium.program()
         measured = {suite.NAME: report.entry(suite.run(rounds), rounds) for suite in chosen}
     except AssertionError as missing:
         print(missing, file=sys.stderr)

@@ -249,7 +249,7 @@ class MemoryStore:
         state = self._state(demand)
         ttl = rule.expires_at(state) - now if state else 0
         if ttl <= 0:
-            return Inspection(rule.text, dict(rule.words(None, now)), None, None, 0)
+            return Inspection(rule.text, dict(rule.words(None, now)), None, None, 0, now / 1e6)
         parts = state if isinstance(state, tuple) else ()
         size = sys.getsizeof(demand.key) + sys.getsizeof(state) + sum(map(sys.getsizeof, parts))
-        return Inspection(rule.text, dict(rule.words(state, now)), tuple(state), ttl / 1e6, size)
+        return Inspection(rule.text, dict(rule.words(state, now)), tuple(state), ttl / 1e6, size, now / 1e6)

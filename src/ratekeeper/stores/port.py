@@ -72,5 +72,7 @@ class Inspection:
     """Seconds until the store forgets the key; None for an untouched key."""
     bytes: int
     """What the key takes in the store, its name included."""
+    at: float
+    """What the store's clock said, in seconds since the epoch."""
     name: str | None = None
     """What the key is called in Redis; what is not text is escaped."""

@@ -248,12 +248,10 @@ class Base:
         for demand, unit in zip(demands, units, strict=True):
             value, now, ttl_ms, size = self._checked(unit)
             rule, name = demand.binding.rule, self._name(demand).decode("utf-8", "backslashreplace")
-            if not value:
-                inspections.append(Inspection(rule.text, dict(rule.words(None, now)), None, None, 0, name))
-                continue
-            words = dict(rule.words(_state(rule, value), now))
-            size = size if isinstance(size, int) else 0
-            inspections.append(Inspection(rule.text, words, value, ttl_ms / 1000, size, name))
+            words = dict(rule.words(_state(rule, value) if value else None, now))
+            ttl = ttl_ms / 1000 if value else None
+            size = size if value and isinstance(size, int) else 0
+            inspections.append(Inspection(rule.text, words, value or None, ttl, size, now / 1e6, name))
         return inspections
 
     def _states(self, demands: Sequence[Demand], units: Sequence[Unit]) -> tuple[int, list[Any]]:

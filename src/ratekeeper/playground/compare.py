@@ -1,0 +1,110 @@
+"""Compare: one traffic through all the algorithms, on simulated time. The same request, the same answer, always."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from ratekeeper import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket, rates
+from ratekeeper.algorithms import Rule
+from ratekeeper.playground.configs import Unusable, blames, read_body, read_number
+from ratekeeper.rates import show
+from ratekeeper.service.web import Request, Response, json_response
+from ratekeeper.simulate import PATTERNS, Traffic, generate, simulate
+
+if TYPE_CHECKING:
+    from ratekeeper.service.web import Router
+
+MOST_REQUESTS = 2_000
+MOST_SLICES = 200
+WINDOWS = 4  # how long the traffic lasts unless told
+DRAWN = "drawn"
+_KNOWN = ("traffic", "limit", "window", "rate", "duration", "seed", "cost", "slices")
+
+
+def mount(router: Router) -> None:
+    """Add the route."""
+    router.add("POST", "/api/compare", compare)
+
+
+async def compare(request: Request) -> Response:
+    """Answer with what each algorithm does with the traffic that is asked for."""
+    try:
+        body = read_body(await request.json())
+        rules = _rules(body)
+        traffic = _traffic(body, rules[0])
+    except Unusable as error:
+        return json_response({"error": str(error), "field": error.field}, 400)
+    simulation = await asyncio.to_thread(simulate, traffic, rules)
+    return json_response(simulation.to_json())
+
+
+def _rules(body: Mapping[str, Any]) -> list[Rule]:
+    for name in body:
+        if name not in _KNOWN:
+            raise Unusable(f"unknown field {show(name)}; there are {', '.join(_KNOWN)}", name)
+    limit, window = body.get("limit", 10), body.get("window", 10)
+    try:
+        exact = SlidingWindowLog(limit, window)
+        rate = Fraction(exact.limit * rates.SECOND_US, exact.window_us)
+        return [
+            FixedWindow(limit, window),
+            exact,
+            SlidingWindowCounter(limit, window),
+            TokenBucket(limit, rate),
+            LeakyBucket(limit, rate),
+            LeakyBucket(limit, rate, "shaping"),
+        ]
+    except (TypeError, ValueError) as error:
+        raise _blamed(error, "limit") from None
+
+
+def _traffic(body: Mapping[str, Any], target: Rule) -> Traffic:
+    name = body.get("traffic", "boundary")
+    if name not in (*PATTERNS, DRAWN):
+        raise Unusable(f"traffic must be {', '.join(PATTERNS)} or {DRAWN}, not {show(name)}", "traffic")
+    seed = body.get("seed", 0)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**53:
+        raise Unusable(f"seed must be a whole number from 0 to 2^53, not {show(seed)}", "seed")
+    cost = read_number(body, "cost", 1, rates.MAX_LIMIT)
+    window_us = target.span_us
+    try:
+        duration_us = rates.window_us(body["duration"], "duration") if "duration" in body else WINDOWS * window_us
+        if name == DRAWN:
+            return _drawn(body.get("slices"), duration_us, cost)
+        sustained = Fraction(target.limit * rates.SECOND_US, window_us * cost)
+        rate = rates.rate(body["rate"], "rate") if "rate" in body else PATTERNS[name].load * sustained
+        if rate * duration_us > MOST_REQUESTS * rates.SECOND_US or duration_us > MOST_REQUESTS * window_us:
+            field = "rate" if "rate" in body else "duration" if "duration" in body else "limit"
+            raise Unusable(f"{field}: that is more than {MOST_REQUESTS:,} requests; make it less", field)
+        duration = Fraction(duration_us, rates.SECOND_US)
+        return generate(name, target, rate=rate, duration=duration, seed=seed, cost=cost)
+    except Unusable:
+        raise
+    except (TypeError, ValueError) as error:
+        raise _blamed(error, "traffic") from None
+
+
+def _drawn(slices: object, duration_us: int, cost: int) -> Traffic:
+    """Spread the requests of each slice of the duration evenly over it."""
+    if not isinstance(slices, list) or not 1 <= len(slices) <= MOST_SLICES:
+        raise Unusable(f"slices must be from 1 to {MOST_SLICES} whole numbers, not {show(slices)}", "slices")
+    at_us = []
+    for position, count in enumerate(slices):
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_REQUESTS:
+            raise Unusable(f"slices must be whole numbers of at least 0, not {show(count)}", "slices")
+        start_us = duration_us * position // len(slices)
+        length_us = duration_us * (position + 1) // len(slices) - start_us
+        at_us += [start_us + length_us * index // count for index in range(count)]
+        if len(at_us) > MOST_REQUESTS:
+            raise Unusable(f"slices must have at most {MOST_REQUESTS:,} requests in all", "slices")
+    if not at_us:
+        raise Unusable("slices must have at least one request", "slices")
+    return Traffic(DRAWN, "requests as somebody drew them", at_us, [cost] * len(at_us), 0, duration_us)
+
+
+def _blamed(error: Exception, otherwise: str) -> Unusable:
+    message = str(error)
+    return Unusable(message, next((name for name in _KNOWN if blames(message, name)), otherwise))

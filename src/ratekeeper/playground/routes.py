@@ -1,0 +1,172 @@
+"""The demo's routes, and the one that tells how a visitor's key stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ratekeeper import AsyncLimiter, Decision, LeakyBucket, StoreUnavailable, TokenBucket, rates
+from ratekeeper.algorithms import Rule
+from ratekeeper.playground.configs import MOST_BURST, Unusable, check_algorithm, read_body, read_number, read_rule
+from ratekeeper.playground.scripts import script_of
+from ratekeeper.playground.visitors import Visitors
+from ratekeeper.service.web import Request, Response, json_response
+from ratekeeper.stores import MemoryStore
+from ratekeeper.stores.port import Inspection
+
+if TYPE_CHECKING:
+    from ratekeeper.service.app import Service
+    from ratekeeper.service.web import Handler, Router
+
+PREFIX = "playground"
+MOST_ENTRIES = 1_000  # of a log, the newest
+TEXT = b"text/plain; charset=utf-8"
+
+
+def mount(router: Router, service: Service) -> None:
+    """Add the routes."""
+    demo = Demo(service)
+    router.add("POST", "/api/rate-limit/reset", _answering(demo.reset))
+    router.add("POST", "/api/rate-limit/{algorithm}", _answering(demo.hit))
+    router.add("POST", "/api/rate-limit/{algorithm}/burst", _answering(demo.burst))
+    router.add("POST", "/api/rate-limit/{algorithm}/state", _answering(demo.state))
+    router.add("GET", "/api/script/{algorithm}", _answering(script))
+
+
+def _answering(handler: Handler) -> Handler:
+    """Have what cannot be used answered as the demo's users know it."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Unusable as error:
+            return json_response({"error": str(error), "field": error.field}, 400)
+
+    return answer
+
+
+class Demo:
+    """What the routes do."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._visitors = Visitors()
+
+    async def hit(self, request: Request) -> Response:
+        asked = await self._read(request)
+        return json_response(await asked.hit(), headers=asked.headers)
+
+    async def burst(self, request: Request) -> Response:
+        asked = await self._read(request)
+        count = read_number(asked.body, "count", 10, MOST_BURST)
+        concurrent = asked.body.get("concurrent", False)
+        if not isinstance(concurrent, bool):
+            raise Unusable("concurrent must be true or false", "concurrent")
+        if concurrent:
+            answers = await asyncio.gather(*(asked.hit() for _ in range(count)))
+        else:
+            answers = [await asked.hit() for _ in range(count)]
+        return json_response(answers, headers=asked.headers)
+
+    async def reset(self, request: Request) -> Response:
+        visitor, headers = self._visitors.recognize(request)
+        for rule in self._visitors.forget(visitor):
+            await self._limiter(rule).reset(visitor)
+        return json_response({"ok": True}, headers=headers)
+
+    async def state(self, request: Request) -> Response:
+        asked = await self._read(request)
+        rule, limiter = asked.rule, asked.limiter
+        answer = {"algorithm": rule.algorithm, "rule": rule.text, "store": self._store, **_numbers(rule)}
+        try:
+            (seen,) = (await limiter.inspect(asked.visitor)).values()
+        except StoreUnavailable:
+            answer["state"] = None  # this process decides alone, and a peek says how
+        else:
+            answer |= _held(seen)
+            answer["key"] = seen.name or _text((PREFIX, rule.algorithm, rule.text, asked.visitor))
+        peek = await limiter.peek(asked.visitor, asked.cost)
+        answer |= {"degraded": peek.degraded or answer["state"] is None, "peek": _shown(peek)}
+        return json_response(answer, headers=asked.headers)
+
+    @property
+    def _store(self) -> str:
+        return "memory" if isinstance(self._service.store, MemoryStore) else "Redis"
+
+    def _limiter(self, rule: Rule) -> AsyncLimiter:
+        return self._service.limiter(rule, prefix=PREFIX)
+
+    async def _read(self, request: Request) -> Asked:
+        body = read_body(await request.json())
+        rule = read_rule(request.params["algorithm"], body)
+        cost = read_number(body, "cost", 1, rates.MAX_LIMIT)
+        visitor, headers = self._visitors.recognize(request)
+        self._visitors.remember(visitor, rule)
+        return Asked(body, rule, cost, visitor, headers, self._limiter(rule), self._service.live.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a visitor asks for."""
+
+    body: dict[str, Any]
+    rule: Rule
+    cost: int
+    visitor: str
+    headers: list[tuple[bytes, bytes]]
+    limiter: AsyncLimiter
+    count: Callable[[Decision], None]
+
+    async def hit(self) -> dict[str, Any]:
+        decision = await self.limiter.hit(self.visitor, self.cost)
+        self.count(decision)
+        return _shown(decision)
+
+
+async def script(request: Request) -> Response:
+    """Answer with the Lua of an algorithm."""
+    return Response(200, script_of(check_algorithm(request.params["algorithm"])), content_type=TEXT)
+
+
+def _shown(decision: Decision) -> dict[str, Any]:
+    """Return a decision in the demo's words."""
+    return {
+        "allowed": decision.allowed,
+        "remaining": decision.remaining,
+        "limit": decision.limit,
+        "retryAfter": None if decision.allowed else decision.retry_after,
+        "delay": decision.delay,
+    }
+
+
+def _numbers(rule: Rule) -> dict[str, Any]:
+    """Return what the formula of a rule is made from, in seconds."""
+    if isinstance(rule, TokenBucket | LeakyBucket):
+        return {"limit": rule.limit, "rate": rule.units * rates.SECOND_US / rule.period_us}
+    return {"limit": rule.limit, "window": rule.numbers[1] / rates.SECOND_US}
+
+
+def _held(seen: Inspection) -> dict[str, Any]:
+    """Return how a key is stored."""
+    state = dict(seen.state)
+    if "entries" in state:
+        state["entries"] = state["entries"][-MOST_ENTRIES:]
+    return {
+        "now": seen.at,
+        "state": state,
+        "raw": None if seen.raw is None else _text(seen.raw),
+        "ttl": seen.ttl,
+        "bytes": seen.bytes,
+    }
+
+
+def _text(value: object) -> str:
+    """Write a stored value for people: bytes as redis-cli does, a sequence by its parts."""
+    if isinstance(value, bytes):
+        return ascii(value.decode("latin-1"))[1:-1]
+    if isinstance(value, list | tuple):
+        shown = [_text(part) for part in value[:MOST_ENTRIES]]
+        return f"{', '.join(shown)}{', …' if len(value) > MOST_ENTRIES else ''}"
+    return str(value)

@@ -1,0 +1,40 @@
+// Asks the server. A refusal is an error that names the field, if one is to blame.
+
+export class Refusal extends Error {
+  constructor(message, field) {
+    super(message);
+    this.field = field;
+  }
+}
+
+const AWAY = "The server does not answer.";
+
+export async function post(path, body = {}) {
+  return ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+}
+
+export async function get(path) {
+  return ask(path, {});
+}
+
+async function ask(path, options) {
+  let response;
+  try {
+    response = await fetch(path, { ...options, credentials: "same-origin" });
+  } catch {
+    throw new Refusal(AWAY);
+  }
+  const isJson = /json/.test(response.headers.get("content-type") ?? "");
+  const answer = isJson ? await response.json() : await response.text();
+  if (!response.ok) {
+    const field = answer.field?.replace(/^config\./, "");
+    throw new Refusal(answer.error ?? answer.detail ?? `The server answered ${response.status}.`, field);
+  }
+  return answer;
+}
+
+/** What people type: a number where it is one, otherwise the text as it is, for the server to judge. */
+export function typed(text) {
+  const trimmed = text.trim();
+  return trimmed !== "" && Number.isFinite(Number(trimmed)) ? Number(trimmed) : trimmed;
+}

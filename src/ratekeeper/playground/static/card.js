@@ -1,0 +1,215 @@
+// One card: its controls, its picture, its answers, and what the store holds.
+
+import { Answers } from "./answers.js";
+import { Refusal, get, post, typed } from "./api.js";
+import { FORMULAS } from "./cards.js";
+import { duration, short } from "./layout.js";
+import { pieces } from "./lua.js";
+import { project } from "./model.js";
+import { HEIGHT, PICTURES, WIDTH } from "./pictures.js";
+import { html, say, svg } from "./svg.js";
+
+const MOST_BURST = 50;
+const cut = (text) => (text.length > 600 ? `${text.slice(0, 600)} …` : text);
+
+export class Card {
+  /** `changed` is called after the card has changed its key. */
+  constructor(definition, changed) {
+    this.definition = definition;
+    this.path = `/api/rate-limit/${definition.algorithm}`;
+    this.changed = changed;
+    this.snapshot = null;
+    this.isVisible = true;
+    this.fields = new Map();
+    this.root = this.build();
+  }
+
+  build() {
+    const { id, title, idea, fields } = this.definition;
+    this.picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title, class: "picture" });
+    this.draw = PICTURES[id](this.picture);
+    this.remaining = html("strong", { class: "remaining" }, "–");
+    this.of = html("span", {}, "");
+    this.formula = html("span", { class: "formula" }, "");
+    const status = html("p", { class: "sr-only", role: "status" });
+    const list = html("ol", { class: "answers" });
+    const box = html("div", { class: "box", tabindex: "0", role: "log", "aria-live": "off", "aria-label": `${title}: answers` }, list);
+    this.answers = new Answers(list, status);
+    const send = () => this.send("", {});
+    const ten = () => this.send("/burst", { count: 10 });
+    const many = () => this.send("/burst", { count: this.value("count"), concurrent: this.atOnce.checked });
+    this.atOnce = html("input", { type: "checkbox", id: `${id}-at-once` });
+    this.trouble = html("p", { class: "error", id: `${id}-error`, role: "alert" });
+    return html(
+      "article",
+      { class: "card", id, "aria-labelledby": `${id}-title` },
+      html("h3", { id: `${id}-title` }, title),
+      html("p", { class: "idea" }, idea),
+      html("div", { class: "stage" }, this.picture),
+      html("p", { class: "reading" }, this.remaining, this.of, this.formula),
+      html(
+        "form",
+        { class: "controls", novalidate: true, onsubmit: (event) => (event.preventDefault(), send()) },
+        html(
+          "div",
+          { class: "fields" },
+          ...[...fields, { name: "cost", label: "Cost", unit: "", value: "1" }].map((field) => this.field(field)),
+        ),
+        html(
+          "div",
+          { class: "buttons" },
+          html("button", { type: "submit", class: "primary" }, "Send request"),
+          html("button", { type: "button", onclick: ten }, "Burst 10"),
+        ),
+        html(
+          "details",
+          { class: "more" },
+          html("summary", {}, "Another burst"),
+          html(
+            "div",
+            { class: "fields" },
+            this.field({ name: "count", label: "Count", unit: `up to ${MOST_BURST}`, value: "20" }),
+            html("label", { class: "check", for: this.atOnce.id }, this.atOnce, "all at once"),
+            html("button", { type: "button", class: "burst", onclick: many }, "Send burst"),
+          ),
+        ),
+        this.trouble,
+      ),
+      status,
+      box,
+      this.store(),
+    );
+  }
+
+  field({ name, label, unit, value }) {
+    const id = `${this.definition.id}-${name}`;
+    const error = html("span", { class: "error", id: `${id}-error` });
+    const input = html("input", { id, name, value, inputmode: "decimal", autocomplete: "off", "aria-describedby": `${id}-error` });
+    if (name !== "count") input.addEventListener("input", () => this.later());
+    this.fields.set(name, { input, error });
+    return html("div", { class: "field" }, html("label", { for: id }, `${label} `, html("small", {}, unit)), input, error);
+  }
+
+  store() {
+    const cell = () => html("dd", {});
+    this.held = { key: cell(), raw: cell(), ttl: cell(), bytes: cell() };
+    this.lua = html("pre", { class: "lua", tabindex: "0", "aria-label": `Lua of the ${this.definition.title}` });
+    const script = html("details", {}, html("summary", {}, "The Lua that Redis runs"), this.lua);
+    script.addEventListener("toggle", () => script.open && this.showLua());
+    const names = { key: "Key", raw: "Raw value", ttl: "Expires in", bytes: "Size" };
+    const rows = Object.entries(names).flatMap(([name, label]) => [html("dt", {}, label), this.held[name]]);
+    return html("details", { class: "store" }, html("summary", {}, "What the store holds"), html("dl", {}, ...rows), script);
+  }
+
+  value(name) {
+    return typed(this.fields.get(name).input.value);
+  }
+
+  body() {
+    const config = { ...(this.definition.mode && { mode: this.definition.mode }) };
+    for (const { name } of this.definition.fields) config[name] = this.value(name);
+    return { config, cost: this.value("cost") };
+  }
+
+  async send(route, more) {
+    const isFine = await this.attempt(async () => {
+      const answer = await post(this.path + route, { ...this.body(), ...more });
+      this.answers.add(Array.isArray(answer) ? answer : [answer]);
+    });
+    if (isFine) {
+      await this.refresh();
+      this.changed();
+    }
+  }
+
+  /** Ask how the key stands, a moment after the last keystroke. */
+  later() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.refresh(), 100);
+  }
+
+  async refresh() {
+    const asked = performance.now();
+    await this.attempt(async () => {
+      const snapshot = await post(`${this.path}/state`, this.body());
+      const came = performance.now();
+      if (this.asked > asked) return; // a later one was quicker
+      this.asked = asked;
+      this.middle = (asked + came) / 2; // when the store said what it said, as near as can be known
+      this.snapshot = snapshot;
+      this.root.classList.toggle("is-away", snapshot.degraded);
+      this.showStore();
+      this.tick(came);
+    });
+  }
+
+  /** Run something, and show what the server has against it beside the field; tell whether it went well. */
+  async attempt(action) {
+    try {
+      await action();
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      this.complain(error);
+      return false;
+    }
+    this.complain(null);
+    return true;
+  }
+
+  complain(refusal) {
+    for (const [name, { input, error }] of this.fields) {
+      const isAtFault = refusal?.field === name;
+      say(error, isAtFault ? refusal.message : "");
+      input.setAttribute("aria-invalid", String(isAtFault));
+    }
+    say(this.trouble, refusal && !this.fields.has(refusal.field) ? refusal.message : "");
+  }
+
+  /** Draw the moment; `now` is the browser's clock in milliseconds. */
+  tick(now) {
+    this.answers.tick(now);
+    if (this.snapshot === null) return;
+    if (this.snapshot.state === null) {
+      this.showPeek(this.snapshot.peek);
+      return;
+    }
+    const elapsed = Math.max(0, (now - this.middle) / 1000);
+    const view = project(this.snapshot, this.snapshot.now + elapsed);
+    this.draw({ ...view, deniedFor: (now - this.answers.denied) / 1000 });
+    say(this.remaining, String(view.remaining));
+    say(this.of, ` of ${view.limit} left`);
+    say(this.formula, FORMULAS[this.definition.id](view));
+    const text = `${this.definition.title}: ${view.remaining} of ${view.limit} left`;
+    if (this.picture.getAttribute("aria-label") !== text) this.picture.setAttribute("aria-label", text);
+    this.picture.dataset.used = view.used.toFixed(4);
+    const { ttl } = this.snapshot;
+    say(this.held.ttl, ttl === null ? "–" : duration(Math.max(0, ttl - elapsed)));
+  }
+
+  /** While the store is away there is no state to draw: the picture stays as it was, and the number is a peek's. */
+  showPeek({ remaining, limit }) {
+    say(this.remaining, String(remaining));
+    say(this.of, ` of ${limit} left`);
+    say(this.formula, "by this process alone");
+    this.picture.setAttribute("aria-label", `${this.definition.title}: as the store last held it`);
+  }
+
+  showStore() {
+    const { key, raw, bytes, state } = this.snapshot;
+    if (state === null) {
+      say(this.held.raw, "the store is away");
+      return;
+    }
+    say(this.held.key, key);
+    say(this.held.raw, raw === null ? "nothing: an untouched key takes no room" : cut(raw));
+    say(this.held.bytes, raw === null ? "–" : `${short(bytes)} bytes`);
+  }
+
+  async showLua() {
+    if (this.lua.childElementCount) return;
+    await this.attempt(async () => {
+      const source = await get(`/api/script/${this.definition.algorithm}`);
+      this.lua.replaceChildren(...pieces(source).map(({ kind, text }) => html("span", { class: kind }, text)));
+    });
+  }
+}

@@ -1,0 +1,73 @@
+"""Who is who: a random session for each visitor, signed, in a cookie that expires."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections import OrderedDict
+
+from ratekeeper.algorithms import Rule
+from ratekeeper.clock import wall_clock
+from ratekeeper.service.web import Request
+
+COOKIE = "ratekeeper_visitor"
+LASTS = 24 * 60 * 60  # seconds
+MOST_VISITORS = 10_000
+MOST_RULES = 64
+_NAME = re.compile(r"([0-9a-f]{32})\.([0-9]{1,12})\.([0-9a-f]{64})")
+
+
+class Visitors:
+    """Hands out sessions and reads them back, and knows which rules each visitor has tried: the latest ones of each."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
+        self._tried: OrderedDict[str, OrderedDict[Rule, None]] = OrderedDict()
+
+    def recognize(self, request: Request) -> tuple[str, list[tuple[bytes, bytes]]]:
+        """Return the visitor, and the header that makes one of who is new."""
+        given = _cookie(request.headers.get(b"cookie", b"").decode("latin-1"))
+        match = _NAME.fullmatch(given)
+        if match and self._is_ours(*match.groups()):
+            return match[1], []
+        visitor = secrets.token_hex(16)
+        expires = str(_now() + LASTS)
+        value = f"{visitor}.{expires}.{self._sign(visitor, expires)}"
+        cookie = f"{COOKIE}={value}; Path=/api; Max-Age={LASTS}; HttpOnly; SameSite=Strict"
+        return visitor, [(b"set-cookie", cookie.encode())]
+
+    def remember(self, visitor: str, rule: Rule) -> None:
+        """Note that a visitor has tried a rule."""
+        tried = self._tried.setdefault(visitor, OrderedDict())
+        self._tried.move_to_end(visitor)
+        tried[rule] = None
+        tried.move_to_end(rule)
+        if len(tried) > MOST_RULES:
+            tried.popitem(last=False)
+        if len(self._tried) > MOST_VISITORS:
+            self._tried.popitem(last=False)
+
+    def forget(self, visitor: str) -> list[Rule]:
+        """Return the rules that a visitor has tried, and forget them."""
+        return list(self._tried.pop(visitor, ()))
+
+    def _is_ours(self, visitor: str, expires: str, signature: str) -> bool:
+        return hmac.compare_digest(signature, self._sign(visitor, expires)) and int(expires) > _now()
+
+    def _sign(self, visitor: str, expires: str) -> str:
+        return hmac.new(self._secret, f"{visitor}.{expires}".encode(), hashlib.sha256).hexdigest()
+
+
+def _cookie(header: str) -> str:
+    """Return our cookie of a Cookie header, or nothing."""
+    for pair in header.split(";"):
+        name, _, value = pair.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return ""
+
+
+def _now() -> int:
+    return wall_clock() // 1_000_000_000

@@ -1,0 +1,87 @@
+"""A real browser on a real service. A missing browser is a failure, with a word on how to get one."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests import chromium
+from tests.service.serving import Served
+
+REFUSED = "the server responded with a status of 400"  # what Chromium says of an answer that the page shows
+
+
+@contextmanager
+def service(store="memory://"):
+    """Run `ratekeeper serve`, and give its address."""
+    served = Served(store)
+    try:
+        yield served.url
+    finally:
+        served.stop()
+
+
+@pytest.fixture(scope="package")
+def browser():
+    program = chromium.program()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])  # root needs that
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="package")
+def site():
+    with service() as url:
+        yield url
+
+
+class Visitor:
+    """A browser's window of its own, and what it had to complain about."""
+
+    def __init__(self, browser, url, **options):
+        self.url = url
+        self.complaints = []
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+
+    def open(self, fragment=""):
+        page = self.context.new_page()
+        page.on(
+            "console", lambda message: message.type in ("error", "warning") and self.complaints.append(message.text)
+        )
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", self._note)
+        page.goto(f"{self.url}/{fragment}")
+        page.wait_for_selector("body[data-ready]")
+        return page
+
+    def _note(self, request):
+        if not request.url.startswith((self.url, "blob:")):
+            self.complaints.append(f"asked {request.url}")
+
+
+@pytest.fixture
+def visit(browser):
+    """Open a visitor's window; in the end nobody may have complained, and nothing may have left the host."""
+    visitors = []
+
+    def visit(url, **options):
+        visitors.append(Visitor(browser, url, **options))
+        return visitors[-1]
+
+    yield visit
+    for visitor in visitors:
+        visitor.context.close()
+    assert [text for visitor in visitors for text in visitor.complaints] == []
+
+
+@pytest.fixture
+def visitor(visit, site):
+    return visit(site)
+
+
+@pytest.fixture
+def page(visitor):
+    return visitor.open()

@@ -1,0 +1,79 @@
+"""The comparison: what it answers, that it is the same each time, and what it refuses."""
+
+import httpx
+import pytest
+
+from ratekeeper.simulate import PATTERNS
+from tests.playground.serving import served
+
+
+@pytest.fixture(scope="module")
+def visitor():
+    with served() as url, httpx.Client(base_url=url) as client:
+        yield client
+
+
+def compare(visitor, **body):
+    return visitor.post("/api/compare", json=body)
+
+
+def test_the_boundary_attack_doubles_the_fixed_window_and_no_other(visitor):
+    result = compare(visitor, traffic="boundary", limit=10, window=10).json()
+    peaks = [rule["peak"]["units"] for rule in result["rules"]]
+    assert peaks == [20, 10, 11, 10, 10, 10]
+
+
+@pytest.mark.parametrize("traffic", PATTERNS)
+def test_the_same_request_gives_the_same_answer(visitor, traffic):
+    body = {"traffic": traffic, "limit": 7, "window": 3, "seed": 5}
+    assert compare(visitor, **body).content == compare(visitor, **body).content
+
+
+def test_another_seed_is_another_run(visitor):
+    runs = [compare(visitor, traffic="poisson", seed=seed).json()["requests"] for seed in (1, 2)]
+    assert runs[0] != runs[1]
+
+
+def test_drawn_traffic_is_spread_evenly_over_its_slices(visitor):
+    result = compare(visitor, traffic="drawn", slices=[2, 0, 1, 0], duration=4).json()
+    assert result["requests"] == {"at_us": [0, 500_000, 2_000_000], "cost": [1, 1, 1]}
+
+
+def test_a_cost_counts_for_each_request(visitor):
+    result = compare(visitor, traffic="drawn", slices=[4], duration=4, limit=10, cost=3).json()
+    assert [rule["admitted"]["requests"] for rule in result["rules"]][:3] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"traffic": "rain"}, "traffic"),
+        ({"traffic": ["boundary"]}, "traffic"),
+        ({"limit": 0}, "limit"),
+        ({"limit": "x"}, "limit"),
+        ({"window": 0}, "window"),
+        ({"rate": -1}, "rate"),
+        ({"rate": 1e6}, "rate"),
+        ({"duration": "soon"}, "duration"),
+        ({"duration": 1e6}, "duration"),
+        ({"limit": 100_000}, "limit"),
+        ({"duration": 1e-6}, "traffic"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"cost": 0}, "cost"),
+        ({"traffic": "drawn"}, "slices"),
+        ({"traffic": "drawn", "slices": []}, "slices"),
+        ({"traffic": "drawn", "slices": [0, 0]}, "slices"),
+        ({"traffic": "drawn", "slices": [1, -1]}, "slices"),
+        ({"traffic": "drawn", "slices": [2000, 1]}, "slices"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_the_field_to_blame(visitor, body, field):
+    answer = compare(visitor, **body)
+    assert (answer.status_code, answer.json()["field"]) == (400, field)
+    assert len(answer.json()["error"]) > 10
+
+
+def test_an_empty_body_is_the_boundary_attack(visitor):
+    assert visitor.post("/api/compare").json()["traffic"]["name"] == "boundary"
