@@ -42,7 +42,7 @@ class Visitor:
     """A browser's window of its own, and what it had to complain about."""
 
     def __init__(self, browser, url, **options):
-        self.url = url
+        self.url = url.rstrip("/")
         self.complaints = []
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
 
