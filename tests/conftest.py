@@ -5,8 +5,8 @@ import os
 from hypothesis import Phase, settings
 
 settings.register_profile("default", deadline=None, print_blob=True, max_examples=40)
-settings.register_profile("ci", settings.get_profile("default"), derandomize=True, max_examples=25)
-settings.register_profile("quick", settings.get_profile("ci"), max_examples=10)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, max_examples=10)
+settings.register_profile("quick", settings.get_profile("ci"))  # and fewer servers: see conformance/kit.py
 settings.register_profile("long", settings.get_profile("default"), max_examples=1_000)
 settings.register_profile(  # it is enough to know that a mutant fails: nothing is shrunk or explained
     "mutants",
