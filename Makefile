@@ -18,7 +18,7 @@ test: $(VENV)/.dev ## run the tests and report branch coverage (at least 95 %)
 	tools/servers.sh
 	tools/browser.sh
 	$(VENV)/bin/coverage run -m pytest $(ARGS)
-	$(VENV)/bin/coverage report
+	$(VENV)/bin/coverage report $(REPORT)
 
 test-all: ## run the tests on each Python from 3.10 to 3.13 that works here
 	tools/servers.sh
