@@ -49,12 +49,12 @@ def empty(cluster):
     return cluster
 
 
-def on_each_node(cluster):
-    """Return a key for each master."""
+def on_each_node(cluster, name="key"):
+    """Return a key for each master; tests that move slots have names of their own."""
     holders = {}
     number = 0
     while len(holders) < len(cluster.masters):
-        holders.setdefault(cluster.holder(slot_of(f"key {number}")), f"key {number}")
+        holders.setdefault(cluster.holder(slot_of(f"{name} {number}")), f"{name} {number}")
         number += 1
     return {server: holders[server] for server in cluster.masters}
 
@@ -173,7 +173,7 @@ def test_keys_are_followed_while_their_slot_moves_and_afterwards(empty):
 
 def test_both_rules_on_a_moving_untouched_key_are_decided(empty):
     source, target = empty.masters[:2]
-    moving = on_each_node(empty)[source]
+    moving = on_each_node(empty, "untouched")[source]
     rules = {"a": FixedWindow(100, "365d"), "b": FixedWindow(50, "365d")}
     empty.begin_to_move(slot_of(moving), target)
     try:
@@ -190,7 +190,7 @@ def test_both_rules_on_a_moving_untouched_key_are_decided(empty):
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
 def test_two_rules_on_a_key_that_is_half_moved_and_a_third_elsewhere_are_decided(empty, kind):
     source, target, other = empty.masters
-    keys = on_each_node(empty)
+    keys = on_each_node(empty, f"half moved for {kind.__name__}")
     moving, elsewhere = keys[source], keys[other]
     rules = {"a": FixedWindow(100, "365d"), "b": SlidingWindowLog(90, "365d"), "c": FixedWindow(80, "365d")}
 
