@@ -202,7 +202,7 @@ def test_an_async_view_under_wsgi_is_limited_on_redis(configured):
     configured(store=servers.shared(servers.newest()).url, on_error="raise", prefix=f"test {time.time_ns()}")
     view = async_to_sync(limited(ONE)(async_hello))
     assert [view(RequestFactory().get("/")).status_code for _ in range(2)] == [200, 429]
-    assert _store(settings.RATEKEEPER["store"], True)._lanes == {}  # no connection is left behind
+    assert _store(settings.RATEKEEPER["store"], True)._hubs == {}  # no connection is left behind
 
 
 def test_a_shaped_async_view_is_held(configured):
