@@ -2,24 +2,21 @@ import itertools
 
 import pytest
 
-from tests import servers
-from tests.integrations.serving import COMMANDS, AsgiServer
+from tests.integrations.processes import GRANIAN, STORES, UVICORN, Process
 
 _numbers = itertools.count()
 
 
-def store(kind):
-    return "memory://" if kind == "memory" else servers.shared(servers.newest()).url
-
-
 @pytest.fixture(
-    scope="package", params=[(server, kind) for server in COMMANDS for kind in ("memory", "Redis")], ids=" on ".join
+    scope="package",
+    params=[(command, store) for command in (UVICORN, GRANIAN) for store in STORES],
+    ids=lambda param: f"{param[0][0]} on {param[1]}",
 )
 def server(request):
-    name, kind = request.param
-    server = AsgiServer(name, "tests.integrations.app:app", store(kind))
-    yield server
-    server.stop()
+    command, store = request.param
+    with Process("-m", *command, "tests.integrations.app:app", store=store) as server:
+        server.name = command[0]
+        yield server
 
 
 @pytest.fixture

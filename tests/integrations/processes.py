@@ -1,4 +1,4 @@
-"""Real servers of WSGI and Django applications, each a process of its own on a free port."""
+"""Real servers of applications, each a process of its own on a free port."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from tests import servers
 ROOT = Path(__file__).parent.parent.parent
 GUNICORN = ("gunicorn", "--bind", "127.0.0.1:{port}", "--threads", "16", "--keep-alive", "5", "--log-level", "critical")
 UVICORN = ("uvicorn", "--host", "127.0.0.1", "--port", "{port}", "--no-proxy-headers", "--log-level", "critical")
+GRANIAN = (
+    *("granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", "{port}"),
+    *("--no-access-log", "--log-level", "critical"),
+)
 STORES = ("memory", "Redis")
 
 

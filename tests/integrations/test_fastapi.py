@@ -18,17 +18,15 @@ from ratekeeper.http import by_header, by_path, by_user
 from ratekeeper.integrations import starlette
 from ratekeeper.integrations.fastapi import RESPONSES, Connection, RateLimit, limited
 from tests.integrations import fastapi_app
-from tests.integrations.conftest import store
-from tests.integrations.serving import AsgiServer
+from tests.integrations.processes import STORES, UVICORN, Process
 
 ONE = FixedWindow(1, "400 days")
 
 
-@pytest.fixture(scope="module", params=["memory", "Redis"])
+@pytest.fixture(scope="module", params=STORES)
 def server(request):
-    server = AsgiServer("uvicorn", "tests.integrations.fastapi_app:app", store(request.param))
-    yield server
-    server.stop()
+    with Process("-m", *UVICORN, "tests.integrations.fastapi_app:app", store=request.param) as server:
+        yield server
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ COMMAND = [sys.executable, "-m", "ratekeeper.cli", "serve"]
 class Served:
     """`ratekeeper serve`, a process of its own on a free port."""
 
-    def __init__(self, store="memory://", *options, **environment):
+    def __init__(self, store="memory://", *options, command=COMMAND, **environment):
         self.port = free_port()
         self.process = subprocess.Popen(
-            [*COMMAND, "--port", str(self.port), "--store", store, *options],
+            [*command, "--port", str(self.port), "--store", store, *options],
             env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -62,6 +62,24 @@ def test_what_is_under_way_is_finished_first(number):
     served.stop()
 
 
+def test_a_body_that_does_not_come_in_time_is_given_up():
+    code = """
+import sys
+from ratekeeper.cli import main
+from ratekeeper.service import rsgi
+rsgi.BODY_SECONDS = 0.2
+sys.exit(main(["serve", *sys.argv[1:]]))
+"""
+    served = Served(command=[COMMAND[0], "-c", code])
+    for head in (HEAD % len(BODY), HEAD.replace(b"content-length: %d", b"transfer-encoding: chunked") + b"1\r\n{\r\n"):
+        with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as connection:
+            connection.sendall(head)
+            answer = b"".join(iter(lambda: connection.recv(1000), b""))  # until it is closed
+        assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert exchange(served, HEAD % len(BODY) + BODY) == b"HTTP/1.1 200 OK"
+    assert served.stop() == 0
+
+
 def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(served, capsys):
     assert main(["serve", "--port", str(served.port)]) == 2
     assert capsys.readouterr().err == (

@@ -41,18 +41,11 @@ class RuleFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: str | None = None
 
 
-class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Body(RuleFields, frozen=True, forbid_unknown_fields=True):
     """One rule, as fields or as a text, and a key; or several rules by name, and a key and a cost for each."""
 
     key: Key | None = None
     cost: int | dict[str, int] = 1
-    algorithm: str | None = None
-    limit: int | None = None
-    window: Quantity | None = None
-    capacity: int | None = None
-    refill_rate: Quantity | None = None
-    leak_rate: Quantity | None = None
-    mode: str | None = None
     rule: str | None = None
     rules: dict[str, str | RuleFields] | None = None
     keys: dict[str, Key] | None = None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper.service.app import App
-from ratekeeper.service.web import FOR_DATA, FOR_PAGES, MAX_BODY, Fields, Problem, Request, too_large
+from ratekeeper.service.web import CLOSE, FOR_DATA, FOR_PAGES, MAX_BODY, Fields, Problem, Request, too_large
 
 if TYPE_CHECKING:
     from granian.rsgi import Scope
+
+BODY_SECONDS = 10  # for a body to arrive
 
 
 def _as_text(fields: Fields) -> list[tuple[str, str]]:
@@ -46,6 +49,10 @@ class Rsgi:
 
 
 async def _read(protocol: Any, request: Request) -> bytes:
+    """Return the body, or a problem if it does not come in time."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - granian runs the application as one
+    timer = asyncio.get_running_loop().call_later(BODY_SECONDS, task.cancel)
     try:
         if b"transfer-encoding" not in request.headers:  # nearly always; its length has been looked at
             return bytes(await protocol())
@@ -56,4 +63,8 @@ async def _read(protocol: Any, request: Request) -> bytes:
                 raise too_large()
     except RuntimeError:  # what granian's errors are
         raise Problem(400, "the body ended early") from None
+    except asyncio.CancelledError:
+        raise Problem(408, f"the body did not come within {BODY_SECONDS} s", headers=CLOSE) from None
+    finally:
+        timer.cancel()
     return content

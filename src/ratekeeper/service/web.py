@@ -17,6 +17,7 @@ JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 HTML = b"text/html; charset=utf-8"
 
+CLOSE = [(b"connection", b"close")]
 NO_STORE = (b"cache-control", b"no-store")
 _UNREADABLE_ELSEWHERE: Fields = [
     (b"x-content-type-options", b"nosniff"),
@@ -154,7 +155,7 @@ def unreadable(error: Exception) -> Problem:
 
 def too_large() -> Problem:
     """Refuse a body; what is still on its way is not read, so the connection cannot serve another request."""
-    return Problem(413, f"the body must have at most {MAX_BODY} bytes", headers=[(b"connection", b"close")])
+    return Problem(413, f"the body must have at most {MAX_BODY} bytes", headers=CLOSE)
 
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -591,6 +591,16 @@ def test_a_key_of_another_type_is_at_fault_alone(version):
         assert not store.breaker.is_open
 
 
+def test_a_list_under_the_name_of_a_counter_is_an_error_and_stays(client, server):
+    with RedisStoreFor(server) as store:
+        limiter = Limiter({"a": "fixed-window 3/hour", "b": "fixed-window 5/day"}, store, prefix="p", **STRICT)
+        client.rpush("p:fw:b:{k}", "precious")
+        with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
+            limiter.hit("k")
+        assert client.keys("*") == [b"p:fw:b:{k}"]
+        assert client.lrange("p:fw:b:{k}", 0, -1) == [b"precious"]
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [

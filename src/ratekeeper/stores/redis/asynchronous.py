@@ -11,9 +11,9 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis import layers
-from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, Result, tells, unavailable
+from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, interrupted, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
-from ratekeeper.stores.redis.wire import Request
+from ratekeeper.stores.redis.wire import Request, Result
 
 _PATIENCE = 1.0  # seconds for one exchange with the server
 _of_parents: list[Any] = []
@@ -297,7 +297,7 @@ class Lane:
         """Give up what is under way."""
         self._closed = True
         while self._waiting:
-            self._settle(self._waiting.popleft(), _interrupted())
+            self._settle(self._waiting.popleft(), interrupted())
         for call in list(self._calls):
             call.cancel()
 
@@ -331,7 +331,7 @@ class Lane:
 
     def _finished(self, call: asyncio.Task[None]) -> None:
         for asked in self._calls.pop(call):  # a call that is cancelled before it begins settles nothing itself
-            self._settle(asked, _interrupted())
+            self._settle(asked, interrupted())
         if self._waiting and not self._due and not self._closed:
             self._set_off()
 
@@ -369,7 +369,3 @@ def _result(ended: Outcome | BaseException) -> Result:
     if isinstance(ended, Outcome | StoreUnavailable):
         return ended
     raise ended
-
-
-def _interrupted() -> StoreUnavailable:
-    return StoreUnavailable("the call to Redis was interrupted", away=False)

@@ -30,17 +30,13 @@ from ratekeeper.stores.redis.exchange import (
     converse,
     meaning_of,
 )
-from ratekeeper.stores.redis.wire import Request
+from ratekeeper.stores.redis.wire import Request, Result
 
 MOST_IN_FLIGHT = 2
 MOST_IN_A_CALL = 512
-
 FAIR_NS = 20_000_000  # a call that had less time than this does not tell whether Redis is away
 
-Result = Outcome | StoreUnavailable
 _log = logging.getLogger("ratekeeper")
-
-
 _POLICY: Command = (b"INFO", b"memory")
 
 
@@ -306,6 +302,11 @@ def unavailable(error: BaseException) -> StoreUnavailable:
     made = kind(f"Redis did not decide: {type(error).__name__}: {text}", away=meaning not in FOR_ONE)
     made.__cause__ = error
     return made
+
+
+def interrupted() -> StoreUnavailable:
+    """Say that nobody knows what came of a call."""
+    return StoreUnavailable("the call to Redis was interrupted", away=False)
 
 
 _stores: weakref.WeakSet[Base] = weakref.WeakSet()

@@ -13,9 +13,8 @@ from collections.abc import Generator, Sequence
 
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Outcome
-from ratekeeper.stores.redis.wire import Request, slot_of
+from ratekeeper.stores.redis.wire import Request, Result, slot_of
 
-Result = Outcome | StoreUnavailable
 Parts = Sequence[Sequence[int]]  # positions in the request's demands
 Across = Generator[Sequence[Request], Sequence[Result], Outcome]
 

@@ -113,7 +113,8 @@ local function decide_all()
         stored = redis.call('MGET', unpack(strings, read + 1, math.min(read + 1000, #strings)))
       end
       read = read + 1
-      key[STATE] = read_numbers(name, stored[(read - 1) % 1000 + 1], step.size)
+      local value = stored[(read - 1) % 1000 + 1] or redis.call('GET', name) -- which tells a key of another type
+      key[STATE] = read_numbers(name, value, step.size)
     else
       key[STATE] = step.read(name)
     end

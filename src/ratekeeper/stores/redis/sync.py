@@ -12,9 +12,9 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis import connect, layers
-from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, Result, tells, unavailable
+from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, interrupted, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
-from ratekeeper.stores.redis.wire import Request
+from ratekeeper.stores.redis.wire import Request, Result
 
 _PATIENCE_NS = 1_000_000_000  # for what is not a decision, or has no deadline
 _LOOK_AFTER = 0.05  # seconds until a sleeper sees for itself whether it was forgotten
@@ -278,7 +278,7 @@ class Desk:
                     finally:
                         self._leaders.discard(place)  # one call of C code, which no signal interrupts
         if not isinstance(place.result, Outcome):
-            raise unavailable(place.result or _interrupted())
+            raise unavailable(place.result or interrupted())
         return place.result
 
     def _see_served(self, place: _Place) -> None:
@@ -329,7 +329,7 @@ class Desk:
                 if len(self._leaders) < MOST_IN_FLIGHT:
                     self._leaders.add(place)
             elif place.leader not in self._leaders and not place.served:
-                raise _interrupted()
+                raise interrupted()
 
     def _serve(self, leader: _Place) -> None:
         """Send what waits and hand out the answers."""
@@ -371,10 +371,6 @@ class Desk:
 def _hand_out(batch: Sequence[_Place], error: StoreUnavailable | None) -> None:
     for place in batch:
         if place.result is None:
-            place.result = error or _interrupted()
+            place.result = error or interrupted()
         place.served = True
         place.call()
-
-
-def _interrupted() -> StoreUnavailable:
-    return StoreUnavailable("the call to Redis was interrupted", away=False)

@@ -7,8 +7,8 @@ from typing import Any
 
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Unanswered
+from ratekeeper.stores.redis.wire import SLOTS
 
-_SLOTS = 16_384
 _SHARE = 0.5  # of the time that is left for one server that may know; the others want some as well
 _TRIES = 3  # servers that are asked within one deadline; who did not answer is behind the others next time
 
@@ -113,7 +113,7 @@ class Cluster(Standalone):
         self._seeds = frozenset(seeds)
         self._to_ask = tuple(seeds)  # the nodes, and the seeds behind them; who did not answer is asked last
         self._remap = remap  # from the addresses that nodes tell to those that can be reached
-        self._table: list[Address | None] = [None] * _SLOTS
+        self._table: list[Address | None] = [None] * SLOTS
         self._masters: frozenset[Address | None] = frozenset()
         self.is_known = False  # whether the table can be relied on
 
@@ -162,7 +162,7 @@ class Cluster(Standalone):
         raise StoreUnavailable(f"no node of the cluster told which has which slot; the last one asked: {last}")
 
     def _learn(self, ranges: Sequence[Any], told_by: Address) -> None:
-        table: list[Address | None] = [None] * _SLOTS
+        table: list[Address | None] = [None] * SLOTS
         nodes: dict[Address, None] = {}
         for first, last, *servers in ranges:
             addresses = [self.named((host or b"").decode(), port, told_by) for host, port, *_ in servers]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Binding, Charge, Demand, Key, Operation, Outcome
 
 MAX_COST = 1 << 43  # more than any limit and any usage: a larger cost has the same answer
@@ -21,7 +22,10 @@ _SHORT_NAMES = {
 }
 _SPECIAL = bytes((*b"%{}", *range(0x20), 0x7F))  # what would end the hash tag, or is hard to read
 _ANSWER = 5  # integers
-_SLOTS = 16_384  # of a cluster
+SLOTS = 16_384  # of a cluster
+
+
+Result = Outcome | StoreUnavailable
 
 
 class Request(NamedTuple):
@@ -58,7 +62,7 @@ def key_name(wire: Wire, key: Key) -> bytes:
 
 def slot_of(key: Key) -> int:
     """Return the slot of a cluster that all keys of an identity are in."""
-    return binascii.crc_hqx(_identity(key), 0) % _SLOTS
+    return binascii.crc_hqx(_identity(key), 0) % SLOTS
 
 
 def _identity(key: Key) -> bytes:
