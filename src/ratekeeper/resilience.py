@@ -28,6 +28,7 @@ class Guard:
     ) -> None:
         self._store: Any = store
         store.expect_calls_of(deadline)
+        self.recall = store.recall
         self._on_error = on_error
         self.deadline = deadline
         self._local = MemoryStore()
@@ -90,10 +91,6 @@ class Guard:
             if self._on_error == "raise":
                 raise
             return self._local.snapshot(demands)
-
-    def recall(self, demands: Sequence[Demand]) -> Outcome | None:
-        """Return the answer to a hit that the store has denied just now and would deny again."""
-        return self._store.recall(demands)  # type: ignore[no-any-return]
 
     def _known(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None) -> Outcome | None:
         """Return what needs no server: a denial that still holds, or a give-back of what no server was charged."""

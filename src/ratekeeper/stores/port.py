@@ -58,6 +58,11 @@ class Outcome(NamedTuple):
         return Charge(at_us, ends_us, self.degraded)
 
 
+def outcome_at(now_us: int, answers: Sequence[Answer], steady_us: int = 0) -> Outcome:
+    """Make an outcome of a store's, in a third of the time that the constructor of a named tuple takes."""
+    return tuple.__new__(Outcome, (now_us, answers, False, steady_us, ()))
+
+
 @dataclass(frozen=True)
 class Inspection:
     """How one key of one rule is stored."""

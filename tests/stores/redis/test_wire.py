@@ -82,17 +82,21 @@ def test_requests_in_a_row_that_are_alike_become_one_run():
     other = Binding("b", bucket, ("ratekeeper", bucket.algorithm, "b"))
     wires = {id(binding): wire.wire_of(binding) for binding in (BINDING, other)}
     hits = [Request("hit", [Demand(BINDING, str(number), 1)]) for number in range(3)]
+    hot = [Request("hit", [Demand(BINDING, "hot", 2)])] * 5
     both = Request("peek", [Demand(BINDING, "0", 2), Demand(other, "0", 10**30)])
     back = Request("give_back", [Demand(BINDING, "0", 1)], Charge([7], [9]))
-    names, argument = wire.encode(123, [*hits, both, back, back], wires)
+    names, argument = wire.encode(123, [*hits, *hot, hits[0], both, back, back], wires)
     assert msgpack.unpackb(argument) == [
         *(123, 2, "fixed_window", 10, 60_000_000, 0, 0, "bucket", 5, 1, 100_000, 0),
-        *("hit", 3, 1, 1, 1),
-        *("peek", 1, 2, 1, 2, 2, wire.MAX_COST),
-        *("give_back", 1, 1, 1, 1, 7, 9),
-        *("give_back", 1, 1, 1, 1, 7, 9),
+        *("hit", 3, 1, 1, 1, 1),
+        *("hit", 1, 5, 1, 1, 2),
+        *("hit", 1, 1, 1, 1, 1),
+        *("peek", 1, 1, 2, 1, 2, 2, wire.MAX_COST),
+        *("give_back", 1, 1, 1, 1, 1, 7, 9),
+        *("give_back", 1, 1, 1, 1, 1, 7, 9),
     ]
-    assert [name.rpartition(b"{")[2] for name in names] == [b"0}", b"1}", b"2}", b"0}", b"0}", b"0}", b"0}"]
+    tags = [name.rpartition(b"{")[2] for name in names]
+    assert tags == [b"0}", b"1}", b"2}", b"hot}", b"0}", b"0}", b"0}", b"0}", b"0}"]
 
 
 def test_without_a_clock_the_server_tells_the_time():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import Any
@@ -10,12 +11,24 @@ from typing import Any
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
-from ratekeeper.stores.redis import layers
+from ratekeeper.stores.redis import connect, layers
 from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, interrupted, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
 from ratekeeper.stores.redis.wire import Request, Result
 
+if sys.version_info >= (3, 11):
+    from asyncio import timeout_at
+else:
+
+    def timeout_at(ends: float) -> Any:
+        """Do what asyncio has from Python 3.11 on."""
+        import async_timeout  # which redis brings along
+
+        return async_timeout.timeout_at(ends)
+
+
 _PATIENCE = 1.0  # seconds for one exchange with the server
+_FEW = 16  # requests that are not worth two calls
 _of_parents: list[Any] = []
 
 
@@ -42,7 +55,7 @@ class AsyncRedisStore(Base):
         seconds: float = _PATIENCE,
     ) -> Awaitable[Outcome]:
         """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
-        request = Request(operation, demands, charge)
+        request: Request = tuple.__new__(Request, (operation, demands, charge))
         if self.topology.has_slots:
             return self._hub().execute(request, seconds)
         return self._hub().lane(None).enter(request, seconds)
@@ -194,7 +207,8 @@ class Hub:
         connection = await self._take(send.address, ends)
         try:
             commands = self.store._with_policy(send)  # noqa: SLF001
-            replies = await asyncio.wait_for(self._send(connection, commands), ends - loop.time())
+            async with timeout_at(ends):
+                replies = await self._send(connection, commands)
         except BaseException as error:
             await connection.disconnect(nowait=True)  # what is read next on it would be another's
             if isinstance(error, self.store._troubles):  # noqa: SLF001
@@ -207,8 +221,7 @@ class Hub:
         return self.store._judged(send, replies)  # noqa: SLF001
 
     async def _send(self, connection: Any, commands: Sequence[tuple[bytes, ...]]) -> list[Any]:
-        packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
-        await connection.send_packed_command(packed, check_health=False)
+        await connection.send_packed_command(connect.pack(connection, commands), check_health=False)
         replies = []
         for _ in commands:
             try:
@@ -229,7 +242,8 @@ class Hub:
         kind, arguments = self.store.topology.connection(address)
         connection = kind(**arguments)
         try:
-            await asyncio.wait_for(connection.connect(), ends - self.loop.time())
+            async with timeout_at(ends):
+                await connection.connect()
         except self.store._troubles as error:  # noqa: SLF001
             await connection.disconnect(nowait=True)
             raise Unsent from error
@@ -315,23 +329,28 @@ class Lane:
             del self._by_patience[seconds]
 
     def _set_off(self) -> None:
-        """Send what waits, if a call is free."""
+        """Send what waits, in as many calls as are free."""
         self._due = False
-        batch: list[_Asked] = []
-        now = self._loop.time()
-        while self._waiting and len(batch) < MOST_IN_A_CALL:
-            asked = self._waiting.popleft()
-            if not asked.future.done():  # cancelled, or out of time, before it was sent: not executed
-                asked.sent_at = now
-                batch.append(asked)
-        if batch:
-            call = self._loop.create_task(self._serve(batch))
-            self._calls[call] = batch
-            call.add_done_callback(self._finished)
+        while self._waiting and len(self._calls) < MOST_IN_FLIGHT:
+            # Of a crowd that comes at once the server decides one half while the other half is prepared.
+            most = MOST_IN_A_CALL if self._calls else min(MOST_IN_A_CALL, max(_FEW, (len(self._waiting) + 1) // 2))
+            batch: list[_Asked] = []
+            now = self._loop.time()
+            while self._waiting and len(batch) < most:
+                asked = self._waiting.popleft()
+                if not asked.future.done():  # cancelled, or out of time, before it was sent: not executed
+                    asked.sent_at = now
+                    batch.append(asked)
+            if batch:
+                call = self._loop.create_task(self._serve(batch))
+                self._calls[call] = batch
+                call.add_done_callback(self._finished)
 
     def _finished(self, call: asyncio.Task[None]) -> None:
-        for asked in self._calls.pop(call):  # a call that is cancelled before it begins settles nothing itself
-            self._settle(asked, interrupted())
+        batch = self._calls.pop(call)
+        if call.cancelled() or call.exception() is not None:  # if it was before it began, it has settled nothing itself
+            for asked in batch:
+                self._settle(asked, interrupted())
         if self._waiting and not self._due and not self._closed:
             self._set_off()
 

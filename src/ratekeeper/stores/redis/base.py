@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from ratekeeper.algorithms import Rule
@@ -33,7 +33,7 @@ from ratekeeper.stores.redis.exchange import (
 from ratekeeper.stores.redis.wire import Request, Result
 
 MOST_IN_FLIGHT = 2
-MOST_IN_A_CALL = 512
+MOST_IN_A_CALL = 128
 FAIR_NS = 20_000_000  # a call that had less time than this does not tell whether Redis is away
 
 _log = logging.getLogger("ratekeeper")
@@ -47,6 +47,8 @@ class Base:
 
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         self.denials = Denials() if remember_denials else None
+        self.recall: Callable[[Sequence[Demand]], Outcome | None] = self.denials.recall if self.denials else _nothing
+        """Return the answer to a hit that Redis has denied just now and would deny again."""
         self.topology = connect.topology_of(source, for_asyncio=self.for_asyncio)
         self._refusal, self._troubles = connect.errors()
         self._shown = urls.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
@@ -132,10 +134,6 @@ class Base:
         if now < 0:
             raise InvalidRule(f"clock shows {now} us, which is before 1970; Redis stores need a time since then")
         return now
-
-    def recall(self, demands: Sequence[Demand]) -> Outcome | None:
-        """Return the answer to a hit that Redis has denied just now and would deny again."""
-        return None if self.denials is None else self.denials.recall(demands)
 
     def _decide(self, requests: Sequence[Request], sent_ns: int) -> Flow:
         """Have requests decided, in one call a slot; return what came of each."""
@@ -282,6 +280,10 @@ def tells(error: BaseException | None, asked_ns: float, sent_ns: float, ends_ns:
     if error is not None and "Timeout" not in type(error).__name__:
         took_ns = 0  # another error takes no time to tell
     return ends_ns - sent_ns >= max(FAIR_NS, min(2 * took_ns, 0.9 * (ends_ns - asked_ns)))
+
+
+def _nothing(_: Sequence[Demand]) -> None:
+    """Recall nothing."""
 
 
 def _state(rule: Rule, value: Any) -> Any:

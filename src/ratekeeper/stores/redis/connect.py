@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.redis import urls
-from ratekeeper.stores.redis.exchange import Address
+from ratekeeper.stores.redis.exchange import Address, Command
 from ratekeeper.stores.redis.topology import Cluster, Sentinel, Standalone, Topology
 
 _A_MOMENT_NS = 1_000_000  # within which a time-out need not be set anew, which costs a system call
@@ -119,6 +119,24 @@ def errors() -> tuple[type[Exception], tuple[type[Exception], ...]]:
     from redis.exceptions import RedisError, ResponseError
 
     return ResponseError, (RedisError, OSError, TimeoutError, asyncio.TimeoutError, StoreUnavailable)
+
+
+@functools.cache
+def packer() -> Callable[[Command], bytes] | None:
+    """Return what packs a command in C; None if hiredis is not there, and the connection has to do it."""
+    try:
+        from hiredis import pack_command
+    except ImportError:
+        return None
+    return pack_command  # type: ignore[return-value]  # which says that a command has one part
+
+
+def pack(connection: Any, commands: Sequence[Command]) -> list[bytes]:
+    """Return commands as they are sent."""
+    pack_one = packer()
+    if pack_one is None:
+        return connection.pack_commands(commands)  # type: ignore[no-any-return]
+    return [pack_one(command) for command in commands]
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Answer
-from ratekeeper.stores.port import Demand, Operation, Outcome
+from ratekeeper.stores.port import Demand, Operation, Outcome, outcome_at
 
 _MOST = 10_000
 
@@ -47,12 +47,12 @@ class Denials:
         denial = self._held.get(_request(demands)) if self._held else None
         if denial is None:
             return None
+        replied_ns, ends_ns, outcome, _ = denial
         now = self.timer()
-        if not denial.replied_ns <= now < denial.ends_ns:
+        if not replied_ns <= now < ends_ns:
             return None
-        passed_us = (now - denial.replied_ns) // 1000
-        answers = [_later(answer, passed_us) for answer in denial.outcome.answers]
-        return Outcome(denial.outcome.now_us + passed_us, answers)
+        passed_us = (now - replied_ns) // 1000
+        return outcome_at(outcome.now_us + passed_us, [_later(answer, passed_us) for answer in outcome.answers])
 
     @property
     def is_empty(self) -> bool:
@@ -93,9 +93,8 @@ class Denials:
         return sent_ns < self._trusted_ns or any(sent_ns <= self._changed_ns.get(key, -1) for key in _keys(demands))
 
     def _drop(self, request: Hashable) -> None:
-        if self._held.pop(request, None) is None:
-            return
-        for key in [(space, key) for _, space, key, _ in request]:  # type: ignore[attr-defined]
+        denial = self._held.pop(request, None)
+        for key in _keys(denial.demands) if denial else ():
             requests = self._by_key.get(key)
             if requests is not None:
                 requests.discard(request)
@@ -104,7 +103,10 @@ class Denials:
 
 
 def _request(demands: Sequence[Demand]) -> Hashable:
-    return tuple((id(demand.binding), demand.binding.space, demand.key, demand.cost) for demand in demands)
+    if len(demands) == 1:  # nearly always
+        binding, key, cost = demands[0]
+        return id(binding), key, cost
+    return tuple((id(binding), key, cost) for binding, key, cost in demands)
 
 
 def _keys(demands: Sequence[Demand]) -> list[Hashable]:
@@ -117,6 +119,6 @@ def _later(answer: Answer, passed_us: int) -> Answer:
         allowed,
         remaining,
         retry_after - passed_us if retry_after else retry_after,
-        max(0, reset_after - passed_us),
-        max(0, delay - passed_us),
+        reset_after - passed_us if reset_after > passed_us else 0,
+        delay - passed_us if delay > passed_us else 0,
     )

@@ -1,9 +1,10 @@
 -- Decide any number of requests, each with any number of demands, in order, at one moment.
 --
 -- ARGV: one array in MessagePack: the time in microseconds, or false for the server's; the number of rules, and for each
--- its algorithm and four numbers; then runs of requests that are alike: the operation, how many requests, how many demands
--- each, for each demand its rule and its cost, and for a give-back of each demand when it was charged and when that ends.
--- KEYS: one for each demand of each request.
+-- its algorithm and four numbers; then runs of requests that are alike: the operation, how many requests, how often each
+-- comes, how many demands it has, for each demand its rule and its cost, and for a give-back of each demand when it was
+-- charged and when that ends.
+-- KEYS: one for each demand of each request, however often that comes.
 -- Returns the time and for each request how long a denial or a peek stays exactly like this (0: it is neither; at most a
 -- second), and for each of its demands five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
 
@@ -72,7 +73,7 @@ local function decide_all()
   local runs, strings = {}, {}
   local demands = 0
   while position < #values do
-    local run = {operation = argument(), requests = number(), demands = number(), rules = {}, costs = {}}
+    local run = {operation = argument(), requests = number(), times = number(), demands = number(), rules = {}, costs = {}}
     for demand = 1, run.demands do
       run.rules[demand] = rules[number()]
       run.costs[demand] = number()
@@ -212,7 +213,9 @@ local function decide_all()
   for _, run in ipairs(runs) do
     local act = run.operation ~= 'hit' and ask_or_change or run.demands == 1 and hit_one or hit_all
     for _ = 1, run.requests do
-      act(run, demands)
+      for _ = 1, run.times do
+        act(run, demands)
+      end
       demands = demands + run.demands
     end
   end
@@ -230,8 +233,8 @@ local function decide_all()
   return reply
 end
 
-if #KEYS == 1 and values[position + 1] == 'hit' then
-  position = position + 4
+if #KEYS == 1 and values[position + 1] == 'hit' and values[position + 3] == 1 then
+  position = position + 5
   return hit_alone(rules[1], number(), KEYS[1])
 end
 return decide_all()

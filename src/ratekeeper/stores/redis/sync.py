@@ -155,8 +155,7 @@ class RedisStore(Base):
         connection = self._take(send.address, ends_ns)
         try:
             commands = self._with_policy(send)
-            packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
-            connection.send_packed_command(packed)
+            connection.send_packed_command(connect.pack(connection, commands))
             replies = [self._reply(connection) for _ in commands]
         except BaseException as error:
             connection.disconnect()  # its exchange did not come to an end: what is read next would be another's
