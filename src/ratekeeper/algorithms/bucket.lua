@@ -80,7 +80,12 @@ local function decide(rule, state, now, cost, consume)
   return state, 1, left, 0, lead + time_to_drain(rule, whole, part), delay
 end
 
-local function charge(rule, state, now, cost)
+local step = {decide = decide, size = 4, write = write_numbers}
+if alone then -- one hit asks for no more
+  return step
+end
+
+function step.charge(rule, state, now, cost)
   local whole, part, at = settle(rule, state, now)
   whole, part = capped(rule, whole + cost, part)
   return {whole, part, at, rule[3]}
@@ -95,25 +100,22 @@ local function lower(rule, state, now, whole_less, part_less)
   return whole >= 0 and (whole > 0 or part > 0) and {whole, part, at, rule[3]} or nil
 end
 
-local function refund(rule, state, now, cost)
+function step.refund(rule, state, now, cost)
   return lower(rule, state, now, cost, 0)
 end
 
-local function expires_at(rule, state)
+function step.expires_at(rule, state)
   local whole, part, at = settle(rule, state, state[3])
   return at + time_to_drain(rule, whole, part)
 end
 
-local function give_back(rule, state, now, cost, charged_at, ends_at)
+function step.give_back(rule, state, now, cost, charged_at, ends_at)
   local _, _, at = settle(rule, state, now)
-  if charged_at > at or (rule[4] == 1 and (not state or expires_at(rule, state) ~= ends_at)) then
+  if charged_at > at or (rule[4] == 1 and (not state or step.expires_at(rule, state) ~= ends_at)) then
     return state
   end
   local whole, part = less(rule, cost, 0, at - charged_at)
   return lower(rule, state, now, whole, part)
 end
 
-return {
-  decide = decide, charge = charge, refund = refund, give_back = give_back, expires_at = expires_at,
-  size = 4, write = write_numbers,
-}
+return step

@@ -27,29 +27,31 @@ local function decide(rule, state, now, cost, consume)
   return state, 1, limit - count, 0, count > 0 and window - elapsed or 0, 0
 end
 
-local function charge(rule, state, now, cost)
+local step = {decide = decide, size = 2, write = write_numbers}
+if alone then -- one hit asks for no more
+  return step
+end
+
+function step.charge(rule, state, now, cost)
   local start, count = settle(rule, state, now)
   return {start, math.min(count + cost, MAX_USAGE)}
 end
 
-local function refund(rule, state, now, cost)
+function step.refund(rule, state, now, cost)
   local start, count = settle(rule, state, now)
   return count > cost and {start, count - cost} or nil
 end
 
-local function give_back(rule, state, now, cost, charged_at)
+function step.give_back(rule, state, now, cost, charged_at)
   local start = settle(rule, state, now)
   if charged_at - charged_at % rule[2] == start then
-    return refund(rule, state, now, cost)
+    return step.refund(rule, state, now, cost)
   end
   return state
 end
 
-local function expires_at(rule, state)
+function step.expires_at(rule, state)
   return state[1] - state[1] % rule[2] + rule[2]
 end
 
-return {
-  decide = decide, charge = charge, refund = refund, give_back = give_back, expires_at = expires_at,
-  size = 2, write = write_numbers,
-}
+return step

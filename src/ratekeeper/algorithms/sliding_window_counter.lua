@@ -57,30 +57,32 @@ local function decide(rule, state, now, cost, consume)
   return state, 1, limit - used, 0, reset_after(rule, count, before, elapsed), 0
 end
 
-local function charge(rule, state, now, cost)
+local step = {decide = decide, size = 3, write = write_numbers}
+if alone then -- one hit asks for no more
+  return step
+end
+
+function step.charge(rule, state, now, cost)
   local start, count, before = settle(rule, state, now)
   return {start, math.min(count + cost, MAX_USAGE), before}
 end
 
-local function refund(rule, state, now, cost)
+function step.refund(rule, state, now, cost)
   local start, count, before = settle(rule, state, now)
   count = math.max(0, count - cost)
   return (count > 0 or before > 0) and {start, count, before} or nil
 end
 
-local function give_back(rule, state, now, cost, charged_at)
+function step.give_back(rule, state, now, cost, charged_at)
   local start = settle(rule, state, now)
   if charged_at - charged_at % rule[2] == start then
-    return refund(rule, state, now, cost)
+    return step.refund(rule, state, now, cost)
   end
   return state
 end
 
-local function expires_at(rule, state)
+function step.expires_at(rule, state)
   return state[1] - state[1] % rule[2] + (state[2] > 0 and 2 or 1) * rule[2]
 end
 
-return {
-  decide = decide, charge = charge, refund = refund, give_back = give_back, expires_at = expires_at,
-  size = 3, write = write_numbers,
-}
+return step

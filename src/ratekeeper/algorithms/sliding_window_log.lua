@@ -72,7 +72,10 @@ local function seek(log, value, bound)
     end
   end
   local block = block_at(log, above)
-  local low, high = 0, entries_in(block)
+  if value(block, 1) > bound then -- as long as nothing has expired
+    return block, 1, above
+  end
+  local low, high = 1, entries_in(block)
   while high - low > 1 do
     local middle = math.floor((low + high) / 2)
     if value(block, middle) > bound then
@@ -139,31 +142,61 @@ local function append(log, head, used, at, cost)
   return log
 end
 
+local function newest_leaves_after(log, used, time)
+  return used > 0 and time_of(newest_of(log)) + time or 0
+end
+
 local function decide(rule, log, now, cost, consume)
   local limit, window = rule[1], rule[2]
   local at, head, base, used = settle(rule, log, now)
   local left = limit - used - cost
-  local function newest_leaves_after()
-    return used > 0 and time_of(newest_of(log)) + window - now or 0
-  end
   if left < 0 then
     if cost > limit then
-      return log, 0, math.max(0, limit - used), NEVER, newest_leaves_after(), 0
+      return log, 0, math.max(0, limit - used), NEVER, newest_leaves_after(log, used, window - now), 0
     end
     local function units_from_base(block, entry)
       local units = (total_of(block, entry) - base) % TURN
       return units < TURN / 2 and units or 0 -- an entry that has expired stands before the base
     end
     local block, leaves = seek(log, units_from_base, -left - 1) -- the entry whose leaving makes enough room
-    return log, 0, math.max(0, limit - used), time_of(block, leaves) + window - now, newest_leaves_after(), 0
+    return log, 0, math.max(0, limit - used), time_of(block, leaves) + window - now, newest_leaves_after(log, used, window - now), 0
   end
   if consume then
     return append(log, head, used, at, cost), 1, left, 0, at + window - now, 0
   end
-  return log, 1, limit - used, 0, newest_leaves_after(), 0
+  return log, 1, limit - used, 0, newest_leaves_after(log, used, window - now), 0
 end
 
-local function charge(rule, log, now, cost)
+local function read(key)
+  local length = redis.call('LLEN', key)
+  return length > 0 and {key = key, blocks = {}, changed = {}, length = length, first = 0, last = length - 1} or nil
+end
+
+local function write(key, log, ttl_ms)
+  local kept = log.first < log.length -- whether something of what was there is left
+  if not kept and log.length > 0 then
+    redis.call('DEL', key)
+  end
+  for index in pairs(log.changed) do
+    if log.first <= index and index <= log.last and index < log.length then
+      redis.call('LSET', key, index, log.blocks[index])
+    end
+  end
+  for index = math.max(log.first, log.length), log.last do
+    redis.call('RPUSH', key, log.blocks[index])
+  end
+  if kept and (log.first > 0 or log.last < log.length - 1) then
+    redis.call('LTRIM', key, log.first, log.last)
+  end
+  redis.call('PEXPIRE', key, ttl_ms)
+end
+
+local step = {decide = decide, read = read, write = write}
+if alone then -- one hit asks for no more
+  return step
+end
+
+function step.charge(rule, log, now, cost)
   local at, head, _, used = settle(rule, log, now)
   local room = MAX_USAGE - used
   return room > 0 and append(log, head, used, at, math.min(cost, room)) or log
@@ -191,7 +224,7 @@ local function take(log, units)
   end
 end
 
-local function refund(rule, log, now, cost)
+function step.refund(rule, log, now, cost)
   local _, head, _, used = settle(rule, log, now)
   if cost >= used then
     return nil
@@ -200,7 +233,7 @@ local function refund(rule, log, now, cost)
   return take(log, cost)
 end
 
-local function give_back(rule, log, now, cost, charged_at)
+function step.give_back(rule, log, now, cost, charged_at)
   local at, head, _, used = settle(rule, log, now)
   if used == 0 or charged_at <= at - rule[2] then
     return log
@@ -230,35 +263,8 @@ local function give_back(rule, log, now, cost, charged_at)
   return log
 end
 
-local function expires_at(rule, log)
+function step.expires_at(rule, log)
   return time_of(newest_of(log)) + rule[2]
 end
 
-local function read(key)
-  local length = redis.call('LLEN', key)
-  return length > 0 and {key = key, blocks = {}, changed = {}, length = length, first = 0, last = length - 1} or nil
-end
-
-local function write(key, log, ttl_ms)
-  local kept = log.first < log.length -- whether something of what was there is left
-  if not kept and log.length > 0 then
-    redis.call('DEL', key)
-  end
-  for index in pairs(log.changed) do
-    if log.first <= index and index <= log.last and index < log.length then
-      redis.call('LSET', key, index, log.blocks[index])
-    end
-  end
-  for index = math.max(log.first, log.length), log.last do
-    redis.call('RPUSH', key, log.blocks[index])
-  end
-  if kept and (log.first > 0 or log.last < log.length - 1) then
-    redis.call('LTRIM', key, log.first, log.last)
-  end
-  redis.call('PEXPIRE', key, ttl_ms)
-end
-
-return {
-  decide = decide, charge = charge, refund = refund, give_back = give_back, expires_at = expires_at,
-  read = read, write = write,
-}
+return step

@@ -40,8 +40,8 @@ class Breaker:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.succeeded()
-        elif isinstance(error, StoreUnavailable) and error.away:
-            self.failed(error)
+        elif isinstance(error, StoreUnavailable):
+            self.noted(error)
 
     def admits(self) -> bool:
         """Tell whether to ask the store; while it is away, one caller a second hears yes."""
@@ -53,6 +53,11 @@ class Breaker:
                 return False
             self._ask_again_ns = now + self.between_ns
             return True
+
+    def noted(self, error: StoreUnavailable) -> None:
+        """Note an error, which may tell that the store is away."""
+        if error.away:
+            self.failed(error)
 
     def succeeded(self) -> None:
         """Note an answer."""

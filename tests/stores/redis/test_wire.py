@@ -1,5 +1,6 @@
 """How keys are named on Redis, and how a call is written."""
 
+import io
 import math
 
 import msgpack
@@ -100,8 +101,13 @@ def test_requests_in_a_row_that_are_alike_become_one_run():
 
 
 def test_without_a_clock_the_server_tells_the_time():
-    _, argument = wire.encode(None, [Request("hit", [Demand(BINDING, "k", 1)])], {id(BINDING): WIRE})
+    _, argument = wire.encode(None, [Request("peek", [Demand(BINDING, "k", 1)])], {id(BINDING): WIRE})
     assert msgpack.unpackb(argument)[0] is False
+
+
+def test_a_lone_hit_is_the_rule_and_the_cost():
+    names, argument = wire.encode(None, [Request("hit", [Demand(BINDING, "k", 7)])], {id(BINDING): WIRE})
+    assert (len(names), list(msgpack.Unpacker(io.BytesIO(argument)))) == (1, ["fixed_window", 10, 60_000_000, 0, 0, 7])
 
 
 @given(st.lists(st.integers(0, 2**53)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import Any
@@ -15,17 +14,6 @@ from ratekeeper.stores.redis import connect, layers
 from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, interrupted, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
 from ratekeeper.stores.redis.wire import Request, Result
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout_at
-else:
-
-    def timeout_at(ends: float) -> Any:
-        """Do what asyncio has from Python 3.11 on."""
-        import async_timeout  # which redis brings along
-
-        return async_timeout.timeout_at(ends)
-
 
 _PATIENCE = 1.0  # seconds for one exchange with the server
 _FEW = 16  # requests that are not worth two calls
@@ -207,7 +195,7 @@ class Hub:
         connection = await self._take(send.address, ends)
         try:
             commands = self.store._with_policy(send)  # noqa: SLF001
-            async with timeout_at(ends):
+            async with connect.timeout_at(ends):
                 replies = await self._send(connection, commands)
         except BaseException as error:
             await connection.disconnect(nowait=True)  # what is read next on it would be another's
@@ -242,7 +230,7 @@ class Hub:
         kind, arguments = self.store.topology.connection(address)
         connection = kind(**arguments)
         try:
-            async with timeout_at(ends):
+            async with connect.timeout_at(ends):
                 await connection.connect()
         except self.store._troubles as error:  # noqa: SLF001
             await connection.disconnect(nowait=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from ratekeeper.stores.redis import urls
 from ratekeeper.stores.redis.exchange import Address, Command
 from ratekeeper.stores.redis.topology import Cluster, Sentinel, Standalone, Topology
 
-_A_MOMENT_NS = 1_000_000  # within which a time-out need not be set anew, which costs a system call
+A_MOMENT_NS = 1_000_000  # within which nothing need be done anew that costs a system call
 _OWN = {  # what decides how a decision is sent is not the URL's or the client's to say
     "retry": None,
     "retry_on_timeout": False,
@@ -121,6 +122,15 @@ def errors() -> tuple[type[Exception], tuple[type[Exception], ...]]:
     return ResponseError, (RedisError, OSError, TimeoutError, asyncio.TimeoutError, StoreUnavailable)
 
 
+def timeout_at(ends: float) -> Any:
+    """Return what bounds the time of what is awaited in it, by the clock of the event loop."""
+    if sys.version_info >= (3, 11):
+        return asyncio.timeout_at(ends)
+    import async_timeout  # which redis brings along
+
+    return async_timeout.timeout_at(ends)
+
+
 @functools.cache
 def packer() -> Callable[[Command], bytes] | None:
     """Return what packs a command in C; None if hiredis is not there, and the connection has to do it."""
@@ -166,7 +176,8 @@ class _Bounded:
     _sock: Any
     _parser: Any
     ends_ns = 0
-    set_ns = 0  # when the socket was last told how long it may take
+    used_ns = 0  # when it was last used
+    _told = 0.0  # how many seconds the socket may take, as far as it knows
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments | {"parser_class": _parser()})
@@ -191,16 +202,12 @@ class _Bounded:
     socket_connect_timeout = socket_timeout
 
     def tell_socket(self) -> None:
-        """Tell the socket how long it may take, if it was not told just now."""
-        if self._sock is not None and stopwatch() - self.set_ns > _A_MOMENT_NS:
-            self._sock.settimeout(self.left)
-            self.set_ns = stopwatch()
+        """Tell the socket how long it may take, unless it knows."""
+        left = self.left
+        if self._sock is not None and abs(self._told - left) > A_MOMENT_NS / 1e9:
+            self._sock.settimeout(left)
+            self._told = left
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: ARG002
-        self.set_ns = 0
         self.tell_socket()
         super().send_packed_command(command, check_health=False)  # type: ignore[misc]
-
-    def read_response(self, *args: Any, **kwargs: Any) -> Any:
-        self.tell_socket()
-        return super().read_response(*args, **kwargs)  # type: ignore[misc]

@@ -1,6 +1,7 @@
 -- Decide any number of requests, each with any number of demands, in order, at one moment.
 --
--- ARGV: one array in MessagePack: the time in microseconds, or false for the server's; the number of rules, and for each
+-- ARGV: values in MessagePack. Of one hit on one rule, as a lone caller asks for: the algorithm, its four numbers and the
+-- cost. Of all else one array: the time in microseconds, or false for the server's; the number of rules, and for each
 -- its algorithm and four numbers; then runs of requests that are alike: the operation, how many requests, how often each
 -- comes, how many demands it has, for each demand its rule and its cost, and for a give-back of each demand when it was
 -- charged and when that ends.
@@ -8,7 +9,41 @@
 -- Returns the time and for each request how long a denial or a peek stays exactly like this (0: it is neither; at most a
 -- second), and for each of its demands five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
 
-local values = cmsgpack.unpack(ARGV[1])
+local function whole(value)
+  if type(value) ~= 'number' or not (value >= 0 and value <= EXACT) or value % 1 ~= 0 then
+    error('RATEKEEPER argument ' .. tostring(value) .. ' is not a whole number')
+  end
+  return value
+end
+
+local function server_time()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- How long until more remains.
+local function steady_for(step, rule, state, now, remaining)
+  local _, _, _, retry_after = step.decide(rule, state, now, remaining + 1, false)
+  return retry_after == NEVER and SECOND_US or math.min(retry_after, SECOND_US)
+end
+
+local values, first, second, third, fourth, cost = cmsgpack.unpack(ARGV[1])
+if cost then -- one hit on one rule: the same steps as below, and nothing around them
+  local step, rule = step_of(values, true), {whole(first), whole(second), whole(third), whole(fourth)}
+  local name, now, state = KEYS[1], server_time(), nil
+  if step.read then
+    state = step.read(name)
+  else
+    state = read_numbers(name, redis.call('GET', name), step.size)
+  end
+  local after, allowed, remaining, retry_after, reset_after, delay = step.decide(rule, state, now, whole(cost), true)
+  if allowed == 1 then
+    step.write(name, after, math.ceil(reset_after / 1000)) -- when the key is as if untouched, its state ends
+    return {now, 0, 1, remaining, 0, reset_after, delay}
+  end
+  return {now, steady_for(step, rule, state, now, remaining), 0, remaining, retry_after, reset_after, delay}
+end
+
 local position = 0
 
 local function argument()
@@ -17,12 +52,7 @@ local function argument()
 end
 
 local function number()
-  position = position + 1
-  local value = values[position]
-  if type(value) ~= 'number' or not (value >= 0 and value <= EXACT) or value % 1 ~= 0 then
-    error('RATEKEEPER argument ' .. position .. ' is not a whole number')
-  end
-  return value
+  return whole(argument())
 end
 
 local now
@@ -31,8 +61,7 @@ if given then
   position = 0
   now = number()
 else
-  local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
+  now = server_time()
 end
 
 local steps, rules = {}, {}
@@ -43,27 +72,9 @@ for index = 1, number() do
   rules[index] = {number(), number(), number(), number(), step = step}
 end
 
--- How long until more remains.
-local function steady_for(rule, state, remaining)
-  local _, _, _, retry_after = rule.step.decide(rule, state, now, remaining + 1, false)
-  return retry_after == NEVER and SECOND_US or math.min(retry_after, SECOND_US)
-end
-
 local function store(name, rule, state)
   local ttl_ms = math.ceil((rule.step.expires_at(rule, state) - now) / 1000)
   rule.step.write(name, state, math.max(ttl_ms, given and 60000 or 1))
-end
-
--- One hit on one rule, as a lone caller asks for: the same steps as below, and nothing around them.
-local function hit_alone(rule, cost, name)
-  local step = rule.step
-  local state = step.read and step.read(name) or not step.read and read_numbers(name, redis.call('GET', name), step.size)
-  local after, allowed, remaining, retry_after, reset_after, delay = step.decide(rule, state, now, cost, true)
-  if allowed == 1 then
-    store(name, rule, after)
-  end
-  local steady = allowed == 1 and 0 or steady_for(rule, state, remaining)
-  return {now, steady, allowed, remaining, retry_after, reset_after, delay}
 end
 
 local function decide_all()
@@ -150,7 +161,7 @@ local function decide_all()
       answer_steady(0)
       keep(key, state, rule)
     else
-      answer_steady(steady_for(rule, state, remaining))
+      answer_steady(steady_for(rule.step, rule, state, now, remaining))
     end
     answer(state, allowed, remaining, retry_after, reset_after, delay)
   end
@@ -162,7 +173,7 @@ local function decide_all()
       local rule, state = run.rules[demand], of_demand[first + demand][STATE]
       local _, allowed, remaining = rule.step.decide(rule, state, now, run.costs[demand], false)
       denied = denied or allowed == 0
-      steady = math.min(steady, steady_for(rule, state, remaining))
+      steady = math.min(steady, steady_for(rule.step, rule, state, now, remaining))
     end
     return denied, steady
   end
@@ -233,8 +244,4 @@ local function decide_all()
   return reply
 end
 
-if #KEYS == 1 and values[position + 1] == 'hit' and values[position + 3] == 1 then
-  position = position + 5
-  return hit_alone(rules[1], number(), KEYS[1])
-end
 return decide_all()

@@ -13,7 +13,7 @@ def _assemble() -> str:
     return "\n".join(
         [
             here.joinpath("prelude.lua").read_text(),
-            "local function step_of(algorithm)",  # which makes only what the rules of a call need
+            "local function step_of(algorithm, alone)",  # which makes only what the rules of a call need
             *(f"if algorithm == '{step}' then\n{algorithms.joinpath(f'{step}.lua').read_text()}end" for step in steps),
             "end",
             here.joinpath("main.lua").read_text(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -43,7 +44,7 @@ class RedisStore(Base):
     ) -> Outcome:
         """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
         ends_ns = stopwatch() + _PATIENCE_NS if ends_ns is None else ends_ns
-        request = Request(operation, demands, charge)
+        request: Request = tuple.__new__(Request, (operation, demands, charge))
         if not self.topology.has_slots:
             return self._desk(None).execute(request, ends_ns)
         if not self.topology.is_known:
@@ -162,6 +163,7 @@ class RedisStore(Base):
             if isinstance(error, self._troubles):
                 raise Unanswered from error
             raise
+        connection.used_ns = stopwatch()
         self._idle.setdefault(send.address, []).append(connection)
         return self._judged(send, replies)
 
@@ -181,7 +183,7 @@ class RedisStore(Base):
                 break
             connection.ends_ns = ends_ns
             try:
-                if not connection.can_read():
+                if stopwatch() - connection.used_ns < connect.A_MOMENT_NS or not connection.can_read():
                     return connection
             except Exception:  # noqa: BLE001, S110 - closed, or in a state to close it in
                 pass
@@ -251,11 +253,19 @@ class Desk:
         self._lock = threading.Lock()
         self._waiting: deque[_Place] = deque()
         self._leaders: set[_Place] = set()
+        self._crowded = False  # whether the latest call was for several
 
     def execute(self, request: Request, ends_ns: int) -> Outcome:
         """Have a request decided, together with what other threads ask for."""
-        with self._breaker:
+        breaker = self._breaker
+        if breaker.is_open:
+            with breaker:
+                return self._take_part(request, ends_ns)
+        try:
             return self._take_part(request, ends_ns)
+        except StoreUnavailable as error:
+            breaker.noted(error)
+            raise
 
     def _take_part(self, request: Request, ends_ns: int) -> Outcome:
         place = _Place(request, ends_ns)
@@ -286,6 +296,8 @@ class Desk:
             if now >= place.ends_ns:
                 raise StoreUnavailable("Redis did not answer in time", away=self._tells(place, None))
             if place in self._leaders:
+                if self._crowded:
+                    time.sleep(0)  # lets other threads come along
                 self._serve(place)
                 self._hand_over(place)  # served or not: another leader may have this request under way
             else:
@@ -337,6 +349,7 @@ class Desk:
         try:
             with self._lock:
                 self._take_those_who_wait(batch, leader)
+            self._crowded = len(batch) > 1
             if batch:
                 self._call_for(batch, leader)
         except self._store._troubles as caught:  # noqa: SLF001

@@ -41,7 +41,6 @@ class Wire(NamedTuple):
 
     head: bytes  # of its keys, up to and including the brace that opens the hash tag
     rule: bytes  # the values that describe the rule
-    lone_hit: bytes  # the argument of a call that is one hit on this rule alone, up to its cost
 
 
 def wire_of(binding: Binding) -> Wire:
@@ -52,7 +51,7 @@ def wire_of(binding: Binding) -> Wire:
         parts[2:] = "", name[len(algorithm) + 1 :]
     head = b":".join(_escape(part.encode("utf-8", "surrogatepass"), _SPECIAL + b":") for part in parts)
     rule = b"".join((_text(binding.rule.script), *map(_number, binding.rule.numbers)))
-    return Wire(head + b":{", rule, b"".join((_length(_LONE_HIT), _SERVER_TIME, _ONE, rule, _text("hit"), 4 * _ONE)))
+    return Wire(head + b":{", rule)
 
 
 def key_name(wire: Wire, key: Key) -> bytes:
@@ -102,7 +101,7 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
         if operation == "hit" and len(demands) == 1:  # as most calls of a lone caller are
             binding, key, cost = demands[0]
             wire = wires[id(binding)]
-            return [key_name(wire, key)], wire.lone_hit + _number(min(cost, MAX_COST))
+            return [key_name(wire, key)], wire.rule + _number(min(cost, MAX_COST))
     names: list[bytes] = []
     table: dict[int, int] = {}  # the rules, by the ids of their bindings, and their numbers
     parts: list[bytes] = []
@@ -144,7 +143,6 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
 # MessagePack, as much of it as is needed: it is one argument instead of a dozen, and Lua reads it at once.
 
 _RULE = 5  # values that describe a rule
-_LONE_HIT = 13  # values of a call that is one hit on one rule
 _SERVER_TIME = b"\xc2"  # false
 _ONE = b"\x01"
 _SMALL = [bytes((value,)) for value in range(128)]
