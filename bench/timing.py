@@ -1,5 +1,6 @@
 """How a figure is taken: contestants take turns, round after round, and the median of the rounds counts."""
 
+import gc
 import random
 import statistics
 import sys
@@ -47,6 +48,8 @@ def interleave(
     order = list(tasks)
     shuffle = random.Random(what).shuffle
     samples: dict[Label, list[Sample]] = {label: [] for label in tasks}
+    gc.collect()
+    gc.freeze()  # what this program itself keeps would make each collection of garbage longer, and it is not measured
     for number in range(1, rounds + 1):
         print(f"{what}: round {number} of {rounds}", file=sys.stderr)
         shuffle(order)
@@ -57,10 +60,11 @@ def interleave(
 
 
 def settle() -> None:
-    """Wait for the clean-up that a limiter left to a timer thread, or the next one would pay for it."""
+    """See to the clean-up that a limiter left to a timer thread or to a collection; the next one would pay for it."""
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):
             thread.join()
+    gc.collect()
 
 
 def per_decision(hit: Hit, keys: Sequence[str]) -> float:

@@ -50,6 +50,7 @@ class Core:
         self.at_once: Callable[..., Decision] | None = None
         self.is_awaited = False
         self.leases: Leases | None = None
+        self.recall: Callable[[Sequence[Demand]], Outcome | None] | None = None
         self.execute: Callable[..., Any]
         self.snapshot: Callable[[Sequence[Demand]], Any]
         self.inspect: Callable[[Sequence[Demand]], Any] = store.inspect
@@ -62,6 +63,7 @@ class Core:
             self.is_awaited = isinstance(store, AsyncRedisStore)
             self.execute = guard.execute_async if self.is_awaited else guard.execute
             self.snapshot = guard.snapshot_async if self.is_awaited else guard.snapshot
+            self.recall = guard.recall if lease is None else None  # what was leased comes first
         self.decide: Callable[..., Any] = self.execute  # for whoever does not wait
         if lease is not None and guard is not None:
             self.leases = Leases(self.execute, guard.recall, lease, guard.deadline, clock)
