@@ -35,6 +35,9 @@ format: $(VENV)/.dev ## format the code and fix what the linter can
 	$(VENV)/bin/ruff format .
 
 bench: .venvs/bench/.bench ## measure against the peers
+	tools/servers.sh
+	tools/browser.sh
+	tools/wrk.sh
 	.venvs/bench/bin/python -m bench $(ARGS)
 
 torture: $(VENV)/.dev ## run the drills that are too long for the tests

@@ -15,6 +15,7 @@ ABOUT = (
 
 FEW, MANY = 1_000, 1_000_000
 HITS = 100_000
+SAMPLES = 2  # in a round
 LIMIT = 10_000
 ROOM = 2 * MANY  # so that no key is evicted
 AT_MOST = 2
@@ -25,7 +26,7 @@ def run(rounds: int) -> list[Measurement]:
     for algorithm in ALGORITHMS:
         ours = pick(OURS, algorithm)
         tasks = {_case(population): _prepare(ours, population) for population in (FEW, MANY)}
-        samples = interleave(f"{NAME}: {algorithm}", tasks, rounds)
+        samples = interleave(f"{NAME}: {algorithm}", tasks, rounds * SAMPLES)
         figures += [Measurement(what, algorithm, OURS, "us", values) for what, values in samples.items()]
     return figures
 

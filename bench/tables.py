@@ -1,6 +1,7 @@
 """Figures as Markdown, the same way for every suite."""
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 
 from bench.timing import Measurement
@@ -17,8 +18,16 @@ def find(figures: Iterable[Measurement], case: str, algorithm: str, contestant: 
 
 
 def ratio(above: Measurement | None, below: Measurement | None) -> float:
-    """How many times the second figure goes into the first; not a number when one is missing."""
-    return above.median / below.median if above and below else math.nan
+    """How many times the second figure goes into the first; not a number when one is missing.
+
+    Where both were taken in the same rounds, the median of the rounds' ratios: what slows the machine for a while slows
+    both.
+    """
+    if not above or not below:
+        return math.nan
+    if len(above.samples) != len(below.samples):
+        return above.median / below.median
+    return statistics.median(one / other for one, other in zip(above.samples, below.samples, strict=True))
 
 
 def number(value: float) -> str:
