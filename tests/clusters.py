@@ -26,8 +26,8 @@ class ClusterOfServers:
 
     def __init__(self, program: Path, masters: int = 3, replicas: int = 0) -> None:
         options = ("--cluster-enabled", "yes", "--cluster-node-timeout", _NODE_TIMEOUT)
-        self.masters = [RedisServer(program, *options, port=_cluster_port()) for _ in range(masters)]
-        self.replicas = [RedisServer(program, *options, port=_cluster_port()) for _ in range(masters * replicas)]
+        self.masters = [RedisServer(program, *options, port=cluster_port()) for _ in range(masters)]
+        self.replicas = [RedisServer(program, *options, port=cluster_port()) for _ in range(masters * replicas)]
         self.servers = [*self.masters, *self.replicas]
         first = client(self.masters[0])
         for number, server in enumerate(self.masters):
@@ -176,7 +176,7 @@ def until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
-def _cluster_port() -> int:
+def cluster_port() -> int:
     """Return a free port whose neighbour, ten thousand above, is free for the nodes' own talk."""
     while True:
         port = free_port()

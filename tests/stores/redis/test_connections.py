@@ -2,7 +2,9 @@
 
 import contextlib
 import re
+import socket
 import ssl
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from ratekeeper import (
     TokenBucket,
 )
 from ratekeeper.stores import AsyncRedisStore, RedisStore
-from tests import servers
+from tests import clusters, servers
 from tests.faces import FACES, loop
 
 STRICT = {"on_error": "raise", "deadline": 30}
@@ -71,8 +73,8 @@ def running(*options, program=None):
 
 
 @pytest.fixture(scope="module")
-def speaks_tls(tmp_path_factory):
-    """A server with a certificate, the port where it speaks TLS, and the file of the authority that vouches for it."""
+def certified(tmp_path_factory):
+    """The options of a server with a certificate, and the file of the authority that vouches for it."""
     directory = tmp_path_factory.mktemp("tls")
     files = {name: str(directory / f"{name}.pem") for name in ("authority", "certificate", "key")}
     authority = trustme.CA()
@@ -80,20 +82,35 @@ def speaks_tls(tmp_path_factory):
     authority.cert_pem.write_to_path(files["authority"])
     certificate.cert_chain_pems[0].write_to_path(files["certificate"])
     certificate.private_key_pem.write_to_path(files["key"])
-    port = servers.free_port()
-    options = (
-        *("--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", files["authority"]),
-        *("--tls-cert-file", files["certificate"], "--tls-key-file", files["key"]),
-    )
+    options = {
+        "tls-auth-clients": "no",
+        "tls-ca-cert-file": files["authority"],
+        "tls-cert-file": files["certificate"],
+        "tls-key-file": files["key"],
+    }
+    return options, files["authority"]
+
+
+def as_arguments(options):
+    return [part for name, value in options.items() for part in (f"--{name}", value)]
+
+
+def tls_server(**options):
+    """Start the first server here that was built with TLS, which not every one is."""
     for program in servers.programs().values():
-        try:
-            server = servers.RedisServer(program, *options)
-        except AssertionError:
-            continue  # not every server was built with TLS
-        yield server, port, files["authority"]
-        server.stop()
-        return
+        with contextlib.suppress(AssertionError):
+            return servers.RedisServer(program, *as_arguments(options), port=clusters.cluster_port())
     raise AssertionError("no redis-server here was built with TLS; those of Debian and Homebrew are")
+
+
+@pytest.fixture(scope="module")
+def speaks_tls(certified):
+    """A server with a certificate, the port where it speaks TLS, and the file of the authority that vouches for it."""
+    options, authority = certified
+    port = servers.free_port()
+    server = tls_server(**options, **{"tls-port": str(port)})
+    yield server, port, authority
+    server.stop()
 
 
 @pytest.fixture
@@ -122,6 +139,50 @@ def test_a_server_whose_certificate_is_not_trusted_is_not_asked(face, tls):
     with limiter_on(face, f"rediss://127.0.0.1:{port}") as limiter, pytest.raises(StoreUnavailable) as raised:
         limiter.hit("k")
     assert isinstance(raised.value.__cause__.__context__, ssl.SSLCertVerificationError)
+
+
+def test_a_cluster_that_speaks_tls_and_asks_for_a_password(face, certified):
+    options, authority = certified
+    port = clusters.cluster_port()
+    secured = {"tls-port": str(port), "tls-cluster": "yes", "cluster-enabled": "yes", "requirepass": "secret"}
+    server = tls_server(**options, **secured)
+    with redis.Redis(port=server.port, password="secret") as client:
+        client.execute_command("CLUSTER ADDSLOTS", *range(clusters.SLOTS))
+        clusters.until(lambda: client.cluster("INFO")["cluster_state"] == "ok", "the cluster is well")
+    url = f"rediss+cluster://:secret@127.0.0.1:{port}?ssl_ca_certs={authority}"
+    assert decisions(face, url) == EXACTLY_THREE
+    with limiter_on(face, url.replace("secret", "wrong")) as limiter, pytest.raises(StoreUnavailable):
+        limiter.hit("k")
+    server.stop()
+
+
+def test_sentinels_that_speak_tls_and_ask_for_a_password_of_their_own(face, certified, tmp_path):
+    options, authority = certified
+    port, sentinel_port = servers.free_port(), servers.free_port()
+    master = tls_server(**options, **{"tls-port": str(port), "requirepass": "secret"})
+    lines = [
+        *(f"{name} {value}" for name, value in options.items()),
+        *("port 0", f"tls-port {sentinel_port}", "tls-replication yes", "bind 127.0.0.1", f"dir {tmp_path}"),
+        *("requirepass other", f"sentinel monitor main 127.0.0.1 {port} 1", "sentinel auth-pass main secret"),
+    ]
+    (tmp_path / "sentinel.conf").write_text("\n".join(lines))
+    with subprocess.Popen(
+        [master.program, tmp_path / "sentinel.conf", "--sentinel"], stdout=subprocess.DEVNULL
+    ) as sentinel:
+        url = (
+            f"rediss+sentinel://:secret@127.0.0.1:{sentinel_port}/main?ssl_ca_certs={authority}&sentinel_password=other"
+        )
+        clusters.until(lambda: _listens(sentinel_port), "the sentinel listens")
+        assert decisions(face, url) == EXACTLY_THREE
+        with limiter_on(face, url.replace("other", "wrong")) as limiter, pytest.raises(StoreUnavailable):
+            limiter.hit("k")
+        sentinel.kill()
+    master.stop()
+
+
+def _listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_unix_socket(face):
