@@ -29,11 +29,12 @@ PACKAGES = (
 )
 
 METHOD = (
-    "Every figure comes from `make bench`. Contestants take turns within each round and the median of the "
-    "rounds counts; a ratio is the median of the rounds' ratios, so that it holds where single figures depend on the "
-    "machine. The cost of a decision in memory is the processor time of the process, a library's background threads included. On Redis the clock on "
-    "the wall counts; the server runs on the same machine, started for this, and saves nothing to disk. The garbage "
-    "collector runs, as it does in production, and passes over what the benchmark itself keeps."
+    "Every figure comes from `make bench`. Contestants take turns within each round and the median of the rounds "
+    "counts; a ratio is the median of the rounds' ratios, so that it holds where single figures depend on the "
+    "machine. The cost of a decision in memory is the processor time of the process, a library's background threads "
+    "included. On Redis the clock on the wall counts; the server runs on the same machine, started for this, and "
+    "saves nothing to disk. The garbage collector runs, as it does in production, and passes over what the "
+    "benchmark itself keeps."
 )
 
 # What a group's file holds: for each suite its environment and its figures.

@@ -86,6 +86,12 @@ class ClusterOfServers:
         for server in (to, *(server for server in self.masters if server is not to)):
             client(server).execute_command("CLUSTER SETSLOT", slot, "NODE", self.id_of(to))
 
+    def move(self, slot: int, to: RedisServer) -> None:
+        """Move a slot with its keys, whether or not that has begun."""
+        source = self.begin_to_move(slot, to)
+        self.move_keys(slot, source, to)
+        self.end_move(slot, to)
+
     def totals(self) -> int:
         """Return the number of keys on all masters."""
         return sum(client(server).dbsize() for server in self.masters)

@@ -165,9 +165,7 @@ def test_keys_are_followed_while_their_slot_moves_and_afterwards(empty):
         used += [one.hit(moving).remaining, both.hit(moving).remaining]
         assert used == [99, 99, 98, 98, 97, 97, 96, 96, 95, 95]
         assert not both.store.is_away
-        empty.begin_to_move(slot, source)
-        empty.move_keys(slot, target, source)
-        empty.end_move(slot, source)
+        empty.move(slot, source)
         assert both.hit(moving).remaining == 94
 
 
@@ -180,11 +178,8 @@ def test_both_rules_on_a_moving_untouched_key_are_decided(empty):
         with Limiter(rules, empty.url, **STRICT) as limiter:
             assert [limiter.hit(moving).layers["a"].remaining for _ in range(3)] == [99, 98, 97]
     finally:
-        empty.move_keys(slot_of(moving), source, target)
-        empty.end_move(slot_of(moving), target)
-        empty.begin_to_move(slot_of(moving), source)
-        empty.move_keys(slot_of(moving), target, source)
-        empty.end_move(slot_of(moving), source)
+        empty.move(slot_of(moving), target)
+        empty.move(slot_of(moving), source)
 
 
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
@@ -211,11 +206,27 @@ def test_two_rules_on_a_key_that_is_half_moved_and_a_third_elsewhere_are_decided
     try:
         assert asyncio.run(scenario()) == [(99, 89, 79), (98, 88, 78), (97, 87, 77)]
     finally:
-        empty.move_keys(slot_of(moving), source, target)
-        empty.end_move(slot_of(moving), target)
-        empty.begin_to_move(slot_of(moving), source)
-        empty.move_keys(slot_of(moving), target, source)
-        empty.end_move(slot_of(moving), source)
+        empty.move(slot_of(moving), target)
+        empty.move(slot_of(moving), source)
+
+
+def test_nodes_that_name_each_other_for_a_slot_are_not_taken_to_be_away(empty):
+    one, other, third = empty.masters
+    keys = on_each_node(empty, "named by each other")
+    lost, slot = keys[one], slot_of(keys[one])
+    with Limiter(FixedWindow(5, "365d"), empty.url, **STRICT) as limiter:
+        limiter.hit(lost)
+        client(one).delete(*client(one).keys("*"))  # a node keeps a slot that has keys
+        try:
+            client(other).execute_command("CLUSTER SETSLOT", slot, "NODE", empty.id_of(one))
+            client(one).execute_command("CLUSTER SETSLOT", slot, "NODE", empty.id_of(other))
+            with pytest.raises(StoreUnavailable, match="MovedError"):
+                limiter.hit(lost)
+            assert not limiter.store.is_away
+            assert [limiter.hit(keys[server]).remaining for server in (other, third)] == [4, 4]
+        finally:
+            empty.end_move(slot, one)
+        assert limiter.hit(lost).remaining == 4
 
 
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])

@@ -20,6 +20,7 @@ from ratekeeper.stores.redis.denials import Denials
 from ratekeeper.stores.redis.exchange import (
     FOR_ONE,
     NOT_EXECUTED,
+    OF_A_SLOT,
     Address,
     Command,
     Flow,
@@ -301,7 +302,7 @@ def unavailable(error: BaseException) -> StoreUnavailable:
         text += "; it asks for a password"
     meaning = meaning_of(error)
     kind = Torn if meaning == "torn" else StoreUnavailable
-    made = kind(f"Redis did not decide: {type(error).__name__}: {text}", away=meaning not in FOR_ONE)
+    made = kind(f"Redis did not decide: {type(error).__name__}: {text}", away=meaning not in (*FOR_ONE, *OF_A_SLOT))
     made.__cause__ = error
     return made
 

@@ -89,6 +89,7 @@ _MEANINGS = {
 _CODES = {"READONLY": "read-only", "WRONGTYPE": "fault", "RATEKEEPER": "fault", "NOPERM": "fault"}
 NOT_EXECUTED = ("no script", "moved", "ask", "read-only")
 FOR_ONE = ("torn", "fault")  # one key, or one request; the others of the call are fine, and so is the server
+OF_A_SLOT = ("moved", "ask")  # where no server has the slot, each names another one; all of them are fine
 
 
 def meaning_of(reply: Any) -> str:
