@@ -137,6 +137,49 @@ def test_a_frozen_server_costs_one_caller_its_deadline_and_the_others_nothing(fa
     assert not limiter.hit("other").degraded
 
 
+def test_callers_that_do_not_wait_for_their_deadline_let_the_store_be_taken_for_away_all_the_same(server):
+    async def scenario():
+        async with AsyncLimiter(RULES, server.url, deadline=0.1) as limiter:
+            await limiter.hit("k")
+            server.signal(signal.SIGSTOP)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(limiter.hit("k"), 0.05)
+            await until_async(lambda: limiter.store.is_away, "the store is taken to be away")
+            server.signal(signal.SIGCONT)
+            until_probed(limiter)
+            calls = limiter.store._hub().lane(None)._calls
+            await until_async(lambda: not calls, "the call has come to its end")
+            probe = asyncio.ensure_future(limiter.hit("k"))
+            await until_async(lambda: calls, "it is sent")
+            probe.cancel()
+            await until_async(lambda: not limiter.store.is_away, "the store is back")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("deadline", [0.005, 0.02])
+def test_a_short_deadline_is_enough_to_tell_that_a_server_is_not_there(face, gone, deadline):
+    limiter = face(RULES, gone, deadline=deadline)
+    for _ in range(100):  # one that is held up on its way does not tell
+        assert limiter.hit("k").degraded
+        if limiter.store.is_away:
+            return
+    raise AssertionError("it was never taken to be away")
+
+
+def test_a_loop_that_was_busy_sends_nothing_late_and_blames_nobody(server):
+    async def scenario():
+        async with AsyncLimiter(FixedWindow(10, 86_400), server.url, deadline=0.05) as limiter:
+            await limiter.hit("k")
+            asking = asyncio.ensure_future(limiter.hit("k"))
+            await asyncio.sleep(0)  # it waits to be sent
+            asyncio.get_running_loop().call_soon(time.sleep, 0.2)  # and so does this, before it
+            late = await asking
+            return late.degraded, limiter.store.is_away, (await limiter.peek("k")).remaining
+
+    assert asyncio.run(scenario()) in [(True, False, 9), (False, False, 8)]  # given up, or sent just in time
+
+
 def test_what_a_frozen_server_was_sent_is_not_sent_again(face, server):
     limiter = face(FixedWindow(10, 86_400), server.url, deadline=0.2)
     limiter.hit("k")

@@ -63,8 +63,9 @@ class Core:
             self.is_awaited = isinstance(store, AsyncRedisStore)
             self.execute = guard.execute_async if self.is_awaited else guard.execute
             self.snapshot = guard.snapshot_async if self.is_awaited else guard.snapshot
-            self.recall = guard.recall if lease is None else None  # what was leased comes first
         self.decide: Callable[..., Any] = self.execute  # for whoever does not wait
+        if guard is not None and self.is_awaited and lease is None:  # otherwise what was leased comes first
+            self.recall, self.decide = guard.recall, guard.ask_async
         if lease is not None and guard is not None:
             self.leases = Leases(self.execute, guard.recall, lease, guard.deadline, clock)
             self.decide = self.leases.execute_async if self.is_awaited else self.leases.execute

@@ -137,7 +137,7 @@ class Leases:
         if more:
             outcome = yield from self._take(demand, more)
         if outcome is None:
-            outcome = yield operation, demands, None, self._left(began_ns)
+            outcome = yield operation, demands, None, self._left(began_ns) if more else self._deadline
         for _ in range(_AT_A_TIME):
             left = self._left(began_ns)
             back = self._next_over() if left > self._deadline / 2 else None

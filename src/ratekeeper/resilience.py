@@ -64,8 +64,16 @@ class Guard:
     ) -> Outcome:
         """Let the store decide, or what stands in for it."""
         known = self.recall(demands) if operation == "hit" else self._known(operation, demands, charge)
-        if known is not None:
-            return known
+        return known or await self.ask_async(operation, demands, charge, seconds)
+
+    async def ask_async(
+        self,
+        operation: Operation,
+        demands: Sequence[Demand],
+        charge: Charge | None = None,
+        seconds: float | None = None,
+    ) -> Outcome:
+        """Let the store decide, or what stands in for it, whatever is known."""
         try:
             return await self._store.execute(operation, demands, charge, seconds or self.deadline)  # type: ignore[no-any-return]
         except StoreUnavailable:

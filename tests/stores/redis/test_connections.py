@@ -301,6 +301,21 @@ def test_a_user_who_may_not_ask_for_memory_is_told_of_no_bytes(server, client):
         assert do_everything(limiter) == [0]
 
 
+def test_a_user_who_decides_only_needs_fewer_permissions(server, client):
+    with Limiter("fixed-window 100/day", user(server, client, PERMISSIONS[:-3]), **STRICT) as limiter:
+        assert limiter.hit("k").remaining == 99
+
+
+def test_a_log_that_may_not_be_given_a_time_to_live_is_charged_once(server, client):
+    url = user(server, client, [permission for permission in PERMISSIONS if permission != "+pexpire"])
+    with Limiter("sliding-window-log 100/day", url, **STRICT) as limiter:
+        with pytest.raises(StoreUnavailable, match=r"permission|can't run this command"):
+            limiter.hit("k")
+        assert limiter.store.is_away  # for everybody: that is logged
+    with Limiter("sliding-window-log 100/day", server.url, **STRICT) as limiter:
+        assert limiter.peek("k").remaining == 99
+
+
 def test_a_user_of_another_prefix_is_refused(server, client):
     url = user(server, client, PERMISSIONS)
     with Limiter("1/s", url, prefix="other", **STRICT) as limiter, pytest.raises(StoreUnavailable, match="permission"):

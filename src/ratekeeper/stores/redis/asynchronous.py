@@ -1,4 +1,4 @@
-"""AsyncRedisStore: decisions from event loops. What is asked for in one turn of a loop goes into one call."""
+"""AsyncRedisStore: decisions from event loops. What is asked for in one turn of a loop goes into one call, or two."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from ratekeeper.stores.redis.wire import Request, Result
 
 _PATIENCE = 1.0  # seconds for one exchange with the server
 _FEW = 16  # requests that are not worth two calls
+_LATE = 0.02  # seconds behind its time at which the loop was busy elsewhere, and could not see an answer
+_SOONER = 0.005  # seconds before the others of its patience at which a request has a timer of its own
 _of_parents: list[Any] = []
 
 
@@ -190,8 +192,10 @@ class Hub:
 
     async def _exchange(self, send: Send, ends: float) -> list[Any]:
         """Send commands once and read their replies."""
-        loop = asyncio.get_running_loop()
-        ends = ends if send.share == 1 else loop.time() + (ends - loop.time()) * send.share
+        now = self.loop.time()
+        if now >= ends:
+            raise StoreUnavailable("no time was left to ask Redis", away=False)
+        ends = ends if send.share == 1 else now + (ends - now) * send.share
         connection = await self._take(send.address, ends)
         try:
             commands = self.store._with_policy(send)  # noqa: SLF001
@@ -271,7 +275,7 @@ class Lane:
         self._calls: dict[asyncio.Task[None], Sequence[_Asked]] = {}
         self._due = False
         self._closed = False
-        self._by_patience: dict[float, deque[_Asked]] = {}  # in each, who came first runs out of time first
+        self._by_patience: dict[float, deque[_Asked]] = {}  # in each, who came first runs out of time first, or nearly
 
     def enter(self, request: Request, seconds: float, ends: float | None = None) -> asyncio.Future[Outcome]:
         """Have a request decided, together with what else this loop asks for."""
@@ -286,10 +290,14 @@ class Lane:
         if not self._due and len(self._calls) < MOST_IN_FLIGHT:
             self._due = True
             loop.call_soon(self._set_off)  # behind all that runs in this turn of the loop, which may ask as well
+        if asked.ends < now + seconds - _SOONER:  # a later part of a request
+            timer = loop.call_at(asked.ends, self._give_up, asked)
+            future.add_done_callback(lambda _: timer.cancel())
+            return future
         pending = self._by_patience.get(seconds)
         if pending is None:
             pending = self._by_patience[seconds] = deque()
-            loop.call_later(seconds, self._run_out, seconds)
+            loop.call_at(asked.ends, self._run_out, seconds)
         while pending and pending[0].future.done():
             pending.popleft()
         pending.append(asked)
@@ -310,11 +318,16 @@ class Lane:
         now = loop.time()
         while pending and (pending[0].future.done() or pending[0].ends <= now):
             asked = pending.popleft()
-            self._settle(asked, StoreUnavailable(f"Redis did not decide within {seconds:.3g} s"))
+            if not asked.future.done():
+                self._give_up(asked)
         if pending:
             loop.call_at(pending[0].ends, self._run_out, seconds)
         else:
             del self._by_patience[seconds]
+
+    def _give_up(self, asked: _Asked) -> None:
+        seconds = asked.ends - asked.asked_at
+        self._settle(asked, StoreUnavailable(f"Redis did not decide within {seconds:.3g} s"))
 
     def _set_off(self) -> None:
         """Send what waits, in as many calls as are free."""
@@ -323,11 +336,9 @@ class Lane:
             # Of a crowd that comes at once the server decides one half while the other half is prepared.
             most = MOST_IN_A_CALL if self._calls else min(MOST_IN_A_CALL, max(_FEW, (len(self._waiting) + 1) // 2))
             batch: list[_Asked] = []
-            now = self._loop.time()
             while self._waiting and len(batch) < most:
                 asked = self._waiting.popleft()
                 if not asked.future.done():  # cancelled, or out of time, before it was sent: not executed
-                    asked.sent_at = now
                     batch.append(asked)
             if batch:
                 call = self._loop.create_task(self._serve(batch))
@@ -344,29 +355,37 @@ class Lane:
 
     async def _serve(self, batch: Sequence[_Asked]) -> None:
         results: Sequence[Result]
+        now = self._loop.time()
+        for asked in batch:
+            asked.sent_at = now
         try:
             ends = max(asked.ends for asked in batch)
             results = await self._hub.decided([asked.request for asked in batch], ends)
         except Exception as caught:  # noqa: BLE001 - a task of our own: every caller in the batch has to hear of it
-            results = [unavailable(caught)] * len(batch)
+            error = unavailable(caught)
+            error.away = error.away and isinstance(caught, self._hub.store._troubles)  # noqa: SLF001
+            results = [error] * len(batch)
         for asked, result in zip(batch, results, strict=True):
             self._settle(asked, result)
 
     def _settle(self, asked: _Asked, result: Result) -> None:
         """Tell a caller what came of its request, and the breaker whether Redis answered."""
-        if asked.future.done():
+        future = asked.future
+        if future.done() and not future.cancelled():
             return
         if isinstance(result, Outcome):
             if self._breaker.is_open:
                 self._breaker.succeeded()
-            asked.future.set_result(result)
+            if not future.done():
+                future.set_result(result)
         else:
             if result.away and self._tells(asked, result.__cause__):
                 self._breaker.failed(result)
-            asked.future.set_exception(unavailable(result))
+            if not future.done():
+                future.set_exception(unavailable(result))
 
     def _tells(self, asked: _Asked, error: BaseException | None) -> bool:
-        if asked.sent_at is None:
+        if asked.sent_at is None or self._loop.time() - asked.ends > _LATE:
             return False
         took_ns = self._hub.store.took_ns
         return tells(error, asked.asked_at * 1e9, asked.sent_at * 1e9, asked.ends * 1e9, took_ns)

@@ -35,7 +35,7 @@ from ratekeeper.stores.redis.wire import Request, Result
 
 MOST_IN_FLIGHT = 2
 MOST_IN_A_CALL = 128
-FAIR_NS = 20_000_000  # a call that had less time than this does not tell whether Redis is away
+FAIR_NS = 20_000_000  # a call that had less time than this left does not tell whether Redis is away
 
 _log = logging.getLogger("ratekeeper")
 _POLICY: Command = (b"INFO", b"memory")
@@ -188,7 +188,8 @@ class Base:
         """Return what a call to the only server there is decided; None: nothing yet, `_decide` has to see to it."""
         if type(reply) is list:
             return self._outcomes(reply, requests, sent_ns)
-        if meaning_of(reply) in (*NOT_EXECUTED, *FOR_ONE):
+        meaning = meaning_of(reply)
+        if meaning in NOT_EXECUTED or (meaning in FOR_ONE and len(requests) > 1):
             return None
         raise unavailable(reply)
 
@@ -220,7 +221,11 @@ class Base:
 
     def _call(self, requests: Sequence[Request]) -> Command:
         """Return the command that decides these requests, by the script's hash."""
-        return by_hash(*wire.encode(self._now(), requests, self._wires))
+        try:
+            return by_hash(*wire.encode(self._now(), requests, self._wires))
+        except KeyError:  # a limiter has gone while a request of it was on its way
+            wires = {id(each.binding): wire.wire_of(each.binding) for one in requests for each in one.demands}
+            return by_hash(*wire.encode(self._now(), requests, wires))
 
     def _look(self, demands: Sequence[Demand]) -> list[Unit]:
         """Return the commands that show how keys are stored."""
@@ -280,7 +285,7 @@ def tells(error: BaseException | None, asked_ns: float, sent_ns: float, ends_ns:
     """
     if error is not None and "Timeout" not in type(error).__name__:
         took_ns = 0  # another error takes no time to tell
-    return ends_ns - sent_ns >= max(FAIR_NS, min(2 * took_ns, 0.9 * (ends_ns - asked_ns)))
+    return ends_ns - sent_ns >= min(max(FAIR_NS, 2 * took_ns), 0.9 * (ends_ns - asked_ns))
 
 
 def _nothing(_: Sequence[Demand]) -> None:

@@ -1,13 +1,15 @@
 """How to connect: by URL, or as an existing redis-py client does; with settings under which nothing is sent twice.
 
 A script that is sent again because its reply was lost charges twice, so redis-py's retries are off, whatever the URL or
-the client says. Every socket operation gets the time that is left for the decision, not a fresh time-out.
+the client says. Every socket operation gets the time that is left for the decision, to the
+millisecond, not a fresh time-out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import select
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +22,7 @@ from ratekeeper.stores.redis import urls
 from ratekeeper.stores.redis.exchange import Address, Command
 from ratekeeper.stores.redis.topology import Cluster, Sentinel, Standalone, Topology
 
-A_MOMENT_NS = 1_000_000  # within which nothing need be done anew that costs a system call
+_A_MOMENT = 0.001  # seconds by which a socket's time-out may differ from the time that is left
 _OWN = {  # what decides how a decision is sent is not the URL's or the client's to say
     "retry": None,
     "retry_on_timeout": False,
@@ -146,7 +148,7 @@ def pack(connection: Any, commands: Sequence[Command]) -> list[bytes]:
     pack_one = packer()
     if pack_one is None:
         return connection.pack_commands(commands)  # type: ignore[no-any-return]
-    return [pack_one(command) for command in commands]
+    return [b"".join(map(pack_one, commands))]
 
 
 @functools.cache
@@ -176,7 +178,7 @@ class _Bounded:
     _sock: Any
     _parser: Any
     ends_ns = 0
-    used_ns = 0  # when it was last used
+    _poll: Any = None
     _told = 0.0  # how many seconds the socket may take, as far as it knows
 
     def __init__(self, **arguments: Any) -> None:
@@ -201,10 +203,20 @@ class _Bounded:
 
     socket_connect_timeout = socket_timeout
 
+    def stands(self) -> bool:
+        """Tell whether the server has neither closed the connection nor said what nobody asked for."""
+        if not hasattr(select, "poll"):  # as on Windows
+            self._told = 0.0  # redis-py may set another one to look
+            return not self.can_read()  # type: ignore[attr-defined]
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._sock, select.POLLIN)
+        return not self._poll.poll(0)
+
     def tell_socket(self) -> None:
         """Tell the socket how long it may take, unless it knows."""
         left = self.left
-        if self._sock is not None and abs(self._told - left) > A_MOMENT_NS / 1e9:
+        if self._sock is not None and abs(self._told - left) > _A_MOMENT:
             self._sock.settimeout(left)
             self._told = left
 

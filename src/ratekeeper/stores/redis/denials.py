@@ -36,6 +36,7 @@ class Denials:
         self._held: dict[Hashable, _Denial] = {}
         self._by_key: dict[Hashable, set[Hashable]] = {}
         self._changed_ns: dict[Hashable, int] = {}  # when this process last gave something back
+        self._latest_ns = 0  # until when one of them holds
         self._trusted_ns = 0  # what was sent before this may have missed a change that is not listed any more
 
     def start_again(self) -> None:
@@ -56,8 +57,8 @@ class Denials:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no denial is held: then a hit that was admitted need not be noted."""
-        return not self._by_key
+        """Whether no denial holds any more: then a hit that was admitted need not be noted."""
+        return self.timer() >= self._latest_ns
 
     def note(self, operation: Operation, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
         """Hold a denial; drop those of keys that have changed."""
@@ -74,7 +75,9 @@ class Denials:
         self._held.pop(request, None)
         while len(self._held) >= self._most:
             self._drop(next(iter(self._held)))
-        self._held[request] = _Denial(self.timer(), sent_ns + outcome.steady_us * 1000, outcome, demands)
+        ends_ns = sent_ns + outcome.steady_us * 1000
+        self._latest_ns = max(self._latest_ns, ends_ns)
+        self._held[request] = _Denial(self.timer(), ends_ns, outcome, demands)
         for key in _keys(demands):
             self._by_key.setdefault(key, set()).add(request)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.redis import script
 
-Command = tuple[bytes, ...]  # never an int: see wire.encode
+Command = tuple[bytes, ...]
 MOST_HOPS = 8  # a slot that moves while it is asked for moves once or twice
 
 _SHA, _TEXT = script.SHA.encode(), script.TEXT.encode()
@@ -84,9 +84,9 @@ _MEANINGS = {
     "ClusterDownError": "down",
     "MasterDownError": "down",
     "TryAgainError": "torn",
-    "NoPermissionError": "fault",
+    "NoPermissionError": "fault",  # of a key, before the script runs
 }
-_CODES = {"READONLY": "read-only", "WRONGTYPE": "fault", "RATEKEEPER": "fault", "NOPERM": "fault"}
+_CODES = {"READONLY": "read-only", "WRONGTYPE": "fault", "RATEKEEPER": "fault"}
 NOT_EXECUTED = ("no script", "moved", "ask", "read-only")
 FOR_ONE = ("torn", "fault")  # one key, or one request; the others of the call are fine, and so is the server
 OF_A_SLOT = ("moved", "ask")  # where no server has the slot, each names another one; all of them are fine
@@ -97,8 +97,10 @@ def meaning_of(reply: Any) -> str:
     if not isinstance(reply, Exception):
         return ""
     known = _MEANINGS.get(type(reply).__name__)
+    text = str(reply)
+    if type(reply).__name__ == "NoPermissionError" and "user_script" in text:
+        return ""  # of a command, when the script may have written already
     if known is None:
-        text = str(reply)
         known = next((meaning for code, meaning in _CODES.items() if code in text), "")
     return known
 

@@ -163,7 +163,6 @@ class RedisStore(Base):
             if isinstance(error, self._troubles):
                 raise Unanswered from error
             raise
-        connection.used_ns = stopwatch()
         self._idle.setdefault(send.address, []).append(connection)
         return self._judged(send, replies)
 
@@ -183,7 +182,7 @@ class RedisStore(Base):
                 break
             connection.ends_ns = ends_ns
             try:
-                if stopwatch() - connection.used_ns < connect.A_MOMENT_NS or not connection.can_read():
+                if connection.stands():
                     return connection
             except Exception:  # noqa: BLE001, S110 - closed, or in a state to close it in
                 pass
@@ -262,10 +261,13 @@ class Desk:
             with breaker:
                 return self._take_part(request, ends_ns)
         try:
-            return self._take_part(request, ends_ns)
+            outcome = self._take_part(request, ends_ns)
         except StoreUnavailable as error:
             breaker.noted(error)
             raise
+        if breaker.is_open:  # by another call, at the same time
+            breaker.succeeded()
+        return outcome
 
     def _take_part(self, request: Request, ends_ns: int) -> Outcome:
         place = _Place(request, ends_ns)
