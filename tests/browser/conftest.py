@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from tests import chromium
 from tests.service.serving import Served
+
+expect.set_options(timeout=20_000)  # the machine may be busy
 
 REFUSED = "the server responded with a status of 400"  # what Chromium says of an answer that the page shows
 

@@ -247,7 +247,18 @@ def test_trouble_with_a_key_function_is_logged_once(gate, caplog):
 def test_trouble_with_a_rules_function_does_not_fail_the_request(gate, caplog):
     assert verdicts(gate(fails), a_request()) == [None]
     assert verdicts(gate(lambda request: "many"), a_request()) == [None]
-    assert "the function that gives the rules failed, and the request is not limited" in caplog.text
+    assert "the function that gives the rules failed, and the request is limited as all else is" in caplog.text
+
+
+@pytest.mark.parametrize("rules", [fails, lambda request: "1/dya", lambda request: {"a": ["1/s"]}])
+def test_a_request_whose_rules_cannot_be_found_is_limited_as_all_else_is(gate, rules):
+    limited = gate(FixedWindow(1, 60), routes=[Route("/api/*", rules)])
+    assert verdicts(limited, a_request(path="/api/x"), a_request(path="/api/x")) == [True, False]
+
+
+def test_a_limit_for_get_is_one_for_head(gate):
+    limited = gate(routes=[Route("*", FixedWindow(1, 60), methods=["GET"])])
+    assert verdicts(limited, a_request(), a_request(method="HEAD"), a_request(method="POST")) == [True, False, None]
 
 
 @pytest.mark.parametrize("cost", [fails, lambda _: -1, lambda _: "1", lambda _: None, lambda _: {"x": 1}])
@@ -408,6 +419,7 @@ def test_a_held_request_goes_on_after_its_delay():
         ({"limit": "1/s", "unidentified": "ignore"}, InvalidRule, "unidentified must be 'shared', 'deny' or 'skip'"),
         ({"limit": "1/s", "headers": True}, TypeError, "headers must be Headers"),
         ({"limit": "1/s", "deny": 503}, TypeError, "deny must be a callable"),
+        ({"limit": "1/s", "deny": lambda: None}, TypeError, "deny must take two arguments, the request and the dec"),
         ({"limit": "1/s", "max_waiters": -1}, InvalidRule, "max_waiters must be an int of at least 0, not -1"),
         ({"limit": "1/s", "store": "sqlite://"}, InvalidRule, "route '\\*': store 'sqlite://' has an unknown scheme"),
         ({"exempt": "/healthz"}, TypeError, "exempt must be a list, not '/healthz'"),

@@ -40,6 +40,11 @@ def test_an_exhausted_limit_is_waited_for_and_others_are_not():
     assert limits.wait == 7.0
 
 
+@pytest.mark.parametrize("reset", ["30", f"{NOW + 30}", f"{NOW + 30}000"])
+def test_a_reset_is_a_time_to_wait_or_a_moment_in_seconds_or_milliseconds(reset):
+    assert parse_headers({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": reset}, now=NOW).wait == 30.0
+
+
 def test_retry_after_takes_precedence():
     assert parse_headers({"Retry-After": "2", "RateLimit": '"a";r=0;t=3600'}).wait == 2.0
 

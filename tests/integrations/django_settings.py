@@ -39,5 +39,6 @@ RATEKEEPER = {
     "exempt": ["/healthz", "/seen"],
     "routes": [Route(path, None) for path in ("/plan", "/sized", "/concurrent", "/shaped", "/brief", "/rest/*")],
     "store": os.environ.get("RATEKEEPER_STORE", "memory://"),
-    "on_error": "raise",
+    "on_error": "raise",  # a fallback would hide a broken engine
+    "deadline": 10,  # the machine may be busy
 }

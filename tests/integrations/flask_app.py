@@ -12,7 +12,7 @@ from ratekeeper.integrations.flask import RateLimiter
 LONG = "400 days"  # a window that does not end while the tests run
 PLANS = {"free": "1/day", "house": None}
 seen = collections.Counter()
-limiter = RateLimiter(default={"three": FixedWindow(3, LONG)}, key=by_header("x-client"), on_error="raise")
+limiter = RateLimiter(default={"three": FixedWindow(3, LONG)}, key=by_header("x-client"), on_error="raise", deadline=10)
 views = Blueprint("views", __name__)
 
 

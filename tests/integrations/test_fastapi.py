@@ -337,3 +337,10 @@ def test_an_endpoint_that_takes_anything_is_limited():
 
     app = Starlette(routes=[Path("/", view)])
     assert [get(app, "/").status_code for _ in range(2)] == [200, 429]
+
+
+def test_limits_on_one_redis_share_its_store_and_those_in_memory_have_their_own():
+    url = "redis://localhost:6379/0"
+    one, other = (RateLimit("10/minute", store=url).gate for _ in range(2))
+    assert one._store is other._store
+    assert RateLimit("10/minute").gate._store is not RateLimit("10/minute").gate._store

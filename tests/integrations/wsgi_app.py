@@ -66,5 +66,6 @@ app = RateLimitMiddleware(
         Route("/brief", "fixed-window 2/s"),
     ],
     store=os.environ["RATEKEEPER_STORE"],
-    on_error="raise",
+    on_error="raise",  # a fallback would hide a broken engine
+    deadline=10,  # the machine may be busy
 )

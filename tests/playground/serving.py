@@ -16,7 +16,13 @@ from tests.servers import PATIENCE, free_port
 def served(store="memory://"):
     """Serve an application of its own, and give its address."""
     port = free_port()
-    config = uvicorn.Config(create_app(store), port=port, log_level="critical", ws="none", proxy_headers=False)
+    config = uvicorn.Config(
+        create_app(store, deadline=10),  # the machine may be busy
+        port=port,
+        log_level="critical",
+        ws="none",
+        proxy_headers=False,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

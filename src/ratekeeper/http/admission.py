@@ -70,8 +70,8 @@ def _chosen(plan: Plan, request: Request) -> Generator[Any, Any, Limited | None]
             rules = yield rules
         return None if rules is None else plan.limited_by(rules)
     except Exception:  # noqa: BLE001 - the application's function: its trouble is no reason to fail the request
-        plan.log_once("the function that gives the rules failed, and the request is not limited")
-        return None
+        plan.log_once("the function that gives the rules failed, and the request is limited as all else is")
+        return plan.otherwise
 
 
 def _key(plan: Plan, key: Any, limited: Limited) -> Generator[Any, Any, Any]:

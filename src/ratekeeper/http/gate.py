@@ -17,7 +17,7 @@ from ratekeeper.errors import InvalidRule
 from ratekeeper.http import problem
 from ratekeeper.http.admission import Admission, correct, decide, decide_on, is_plain, place_of, run, run_async, settle
 from ratekeeper.http.headers import EncodedFields, Fields, Headers
-from ratekeeper.http.keys import KeyFunction, by_address
+from ratekeeper.http.keys import KeyFunction, by_address, check_function
 from ratekeeper.http.plan import Limited, Plan, Unidentified
 from ratekeeper.http.request import Answer, Reply, Request
 from ratekeeper.http.routes import CostFunction, Limit, Route, SettleFunction, exemption
@@ -89,8 +89,8 @@ class _Gate:
             raise InvalidRule(f"unidentified must be 'shared', 'deny' or 'skip', not {show(unidentified)}")
         if not isinstance(headers, Headers):
             raise TypeError(f"headers must be Headers(...), not {show(headers)}")
-        if deny is not None and not callable(deny):
-            raise TypeError(f"deny must be a callable that takes the request and the decision, not {show(deny)}")
+        if deny is not None:
+            check_function("deny", deny, "the decision", for_asyncio=False)
         self._store = store
         self._owner: Any = None
         self._prefix = prefix
@@ -111,6 +111,8 @@ class _Gate:
             )
             for route in (*map(exemption, _listed("exempt", exempt)), *_routes(routes), Route("*", limit, name=""))
         ]
+        for plan in self._plans:
+            plan.otherwise = self._plans[-1].limited
 
     def headers(self, admission: Admission) -> Fields:
         """Return the headers that tell a client how it stands."""

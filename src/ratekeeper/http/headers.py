@@ -51,6 +51,8 @@ class Headers:
     def __post_init__(self) -> None:
         if self.draft is not None and self.draft not in get_args(Draft):
             raise InvalidRule(f"draft must be 10, 7, 6 or None, not {show(self.draft)}")
+        if not isinstance(self.units, Mapping) or not all(isinstance(unit, str) for unit in self.units.values()):
+            raise TypeError(f"units must be a mapping of rules' names to units, not {show(self.units)}")
         if self.partition_key is not None and not callable(self.partition_key):
             raise TypeError(f"partition_key must be a callable or None, not {show(self.partition_key)}")
 

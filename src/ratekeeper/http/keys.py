@@ -153,9 +153,9 @@ def digest(key: Key) -> bytes:
     return hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).digest()[:12]
 
 
-def check_function(argument: str, function: Any, *, takes: int = 1, for_asyncio: bool = True) -> None:
-    """Raise unless `function` can be called with the request, and with the answer if it `takes` two."""
-    what = "one argument, the request" if takes == 1 else "two arguments, the request and the answer"
+def check_function(argument: str, function: Any, also: str = "", *, for_asyncio: bool = True) -> None:
+    """Raise unless `function` can be called with the request, and with what it takes `also`."""
+    what = f"two arguments, the request and {also}" if also else "one argument, the request"
     if not callable(function):
         raise TypeError(f"{argument} must be a callable that takes the request, not {show(function)}")
     if not for_asyncio and inspect.iscoroutinefunction(function):
@@ -165,7 +165,7 @@ def check_function(argument: str, function: Any, *, takes: int = 1, for_asyncio:
     except (TypeError, ValueError):
         return  # a built-in that does not say
     try:
-        signature.bind(*[None] * takes)
+        signature.bind(*[None] * (2 if also else 1))
     except TypeError:
         raise TypeError(f"{argument} must take {what}, unlike {show(function)}") from None
 

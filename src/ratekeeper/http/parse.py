@@ -19,6 +19,7 @@ from ratekeeper.http.structured import Item, Malformed, read_dictionary, read_li
 
 _SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 _AN_EPOCH = 500_000_000  # seconds: above it an X-RateLimit-Reset is a moment, below it a time to wait
+_IN_MILLISECONDS = 100_000_000_000  # above it, that moment is in milliseconds
 
 
 class QuotaPolicy(NamedTuple):
@@ -109,7 +110,7 @@ def _older(fields: Mapping[str, str], now: float) -> Iterable[ServiceLimit]:
         if remaining is not None:
             reset = _number(values.get(f"{prefix}reset"))
             if reset is not None and reset > _AN_EPOCH:
-                reset = max(0.0, reset - now)
+                reset = max(0.0, (reset / 1000 if reset > _IN_MILLISECONDS else reset) - now)
             yield ServiceLimit("default", math.floor(remaining), reset)
             return
 

@@ -64,12 +64,13 @@ class Plan:
         self.cost: Any = 1 if callable(given) else given
         self.rules_function: Any = route.limit if is_rules_function(route.limit) else None
         self.limited: Limited | None = None
+        self.otherwise: Limited | None = None  # what applies if the rules function fails
         try:
             for argument, function in (("key", self.key), ("cost", self.cost_function), ("limit", self.rules_function)):
                 if function is not None:
                     check_function(argument, function, for_asyncio=for_asyncio)
             if self.settle is not None:
-                check_function("settle", self.settle, takes=2, for_asyncio=for_asyncio)
+                check_function("settle", self.settle, "the answer", for_asyncio=for_asyncio)
             if route.limit is not None and self.rules_function is None:
                 self.limited = make_limited(route.limit, self._name)
                 arguments.by_name("cost", self.cost, list(self.limited.rules), arguments.check_cost)

@@ -70,7 +70,9 @@ class Route:
         matches = path_matcher(self.path)
         if self.methods is None:
             return lambda request: matches(request.path)
-        methods = frozenset(method.upper() for method in self.methods)
+        methods = {method.upper() for method in self.methods}
+        if "GET" in methods:  # frameworks answer a HEAD wherever they answer a GET
+            methods.add("HEAD")
         return lambda request: request.method in methods and matches(request.path)
 
 

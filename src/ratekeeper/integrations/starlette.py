@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException, WebSocketException
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
+from ratekeeper import stores
 from ratekeeper.decision import Decision
 from ratekeeper.errors import RateLimited
 from ratekeeper.http import Admission, AsyncGate, Reply, Route, by_address
@@ -24,6 +25,7 @@ from ratekeeper.http.headers import Fields
 from ratekeeper.http.keys import KeyFunction, check_function, together
 from ratekeeper.http.routes import Limit
 from ratekeeper.integrations.asgi import RateLimitMiddleware, identity
+from ratekeeper.stores import Store
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -89,6 +91,9 @@ class RateLimit:
             options["key"] = _for_each_endpoint(options.get("key") or by_address())
         else:
             options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{name}"
+        url = options.get("store")
+        if isinstance(url, str) and not url.startswith("memory"):
+            options["store"] = _store(url)
         self.gate = AsyncGate(limit, **options)
 
     async def admit(self, connection: HTTPConnection) -> Admission | None:
@@ -124,6 +129,12 @@ class RateLimit:
         if handlers is not None:
             handlers[0].setdefault(RateLimitExceeded, _answer)
         return RateLimitExceeded(admission.decision, self.gate.denial(connection, admission))
+
+
+@functools.cache
+def _store(url: str) -> Store:
+    """Return one store for all limits of this process."""
+    return stores.from_url(url, for_asyncio=True)
 
 
 def limited(limit: Limit, *, name: str | None = None, **options: Unpack[Options]) -> Callable[[_View], _View]:

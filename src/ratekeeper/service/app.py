@@ -37,8 +37,9 @@ class Limited:
 class Service:
     """What all routes share: one store, its limiters, the counters."""
 
-    def __init__(self, store: MemoryStore | AsyncRedisStore) -> None:
+    def __init__(self, store: MemoryStore | AsyncRedisStore, deadline: float = 0.1) -> None:
         self.store = store
+        self._deadline = deadline
         self.live = Live()
         self._limiters: OrderedDict[Hashable, Limited] = OrderedDict()
 
@@ -50,7 +51,7 @@ class Service:
         """Return a limiter, with its headers."""
         key = (prefix, tuple(rules.items()) if isinstance(rules, Mapping) else rules)
         known = self.recall(key)
-        return known or self.keep(key, Limited(AsyncLimiter(rules, self.store, prefix=prefix)))
+        return known or self.keep(key, Limited(AsyncLimiter(rules, self.store, prefix=prefix, deadline=self._deadline)))
 
     def recall(self, key: Hashable) -> Limited | None:
         """Return what is kept under a key."""
@@ -111,18 +112,19 @@ def create_app(
     *,
     token: str | None = None,
     hosts: Collection[str] = (),
+    deadline: float = 0.1,
     playground: bool = True,
 ) -> App:
     """Make the application.
 
     `token` is asked for by all that changes more than a hit; None asks for none. `hosts` are names that it is reached
-    by, besides localhost and addresses.
+    by, besides localhost and addresses. Redis has `deadline` seconds for a decision; then this process decides.
     """
     if isinstance(store, str):
         made = from_url(store, for_asyncio=True)
         assert isinstance(made, MemoryStore | AsyncRedisStore)  # noqa: S101 - what for_asyncio asks for
         store = made
-    service = Service(store)
+    service = Service(store, deadline)
     router = Router()
     api.mount(router, service)
     if playground and find_spec("ratekeeper.playground") is not None:

@@ -51,6 +51,13 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--store", default="memory://", metavar="URL", help="where state is kept, such as redis://... (default: memory)"
     )
+    parser.add_argument(
+        "--deadline",
+        type=seconds,
+        default=0.1,
+        metavar="SECONDS",
+        help="how long Redis has for a decision; then this process decides (default: %(default)s)",
+    )
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="a file that holds the token")
     parser.add_argument(
         "--allow-host",
@@ -62,6 +69,14 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
+def seconds(text: str) -> float:
+    """Read a number of seconds."""
+    read = float(text)
+    if not 0 < read < float("inf"):
+        raise ValueError(text)
+    return read
+
+
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM, and give the exit status."""
     try:
@@ -71,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         address = find_address(options.host, options.port)
         from ratekeeper.service.app import create_app
 
-        app = create_app(options.store, token=token, hosts=options.allow_host)
+        app = create_app(options.store, token=token, hosts=options.allow_host, deadline=options.deadline)
     except ImportError as error:
         return _fail(f"{error.name} is missing: pip install 'ratekeeper[server]'")
     except (InvalidRule, StoreUnavailable, ValueError) as error:
