@@ -296,6 +296,18 @@ def test_a_throttle_has_its_rate_from_the_settings(configured):
     assert responses[2].headers["RateLimit-Policy"] == '"fixed-window 2/day";q=2;w=86400'
 
 
+@pytest.mark.parametrize(
+    ("on_error", "expected"), [("local", [200, 429]), ("open", [200, 200]), ("closed", [429, 429])]
+)
+def test_a_throttle_whose_store_is_away_follows_on_error(configured, on_error, expected):
+    configured(store=f"redis://127.0.0.1:{servers.free_port()}", on_error=on_error)
+
+    class Daily(RateLimitThrottle):
+        limit = ONE
+
+    assert [rest(Daily).status_code for _ in range(2)] == expected
+
+
 def test_the_tightest_of_several_throttles_is_told_and_the_longest_wait(configured):
     configured()
 

@@ -6,6 +6,7 @@ import time
 import httpx
 import pytest
 import websockets.asyncio.client
+from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import HTTPConnection
@@ -17,6 +18,7 @@ from ratekeeper import FixedWindow, InvalidRule, RateLimited
 from ratekeeper.http import by_header, by_path, by_user
 from ratekeeper.integrations import starlette
 from ratekeeper.integrations.fastapi import RESPONSES, Connection, RateLimit, limited
+from tests import servers
 from tests.integrations import fastapi_app
 from tests.integrations.processes import STORES, UVICORN, Process
 
@@ -344,3 +346,23 @@ def test_limits_on_one_redis_share_its_store_and_those_in_memory_have_their_own(
     one, other = (RateLimit("10/minute", store=url).gate for _ in range(2))
     assert one._store is other._store
     assert RateLimit("10/minute").gate._store is not RateLimit("10/minute").gate._store
+
+
+@pytest.mark.parametrize(
+    ("on_error", "expected"), [("local", [200, 429]), ("open", [200, 200]), ("closed", [429, 429])]
+)
+def test_while_the_store_is_away_on_error_decides(on_error, expected):
+    options = {"store": f"redis://127.0.0.1:{servers.free_port()}", "on_error": on_error}
+    app = FastAPI()
+
+    @app.get("/dependency", dependencies=[Depends(RateLimit(ONE, **options))])
+    def dependency():
+        return "hello"
+
+    @app.get("/decorated")
+    @limited(ONE, **options)
+    def decorated():
+        return "hello"
+
+    for path in ("/dependency", "/decorated"):
+        assert [get(app, path).status_code for _ in range(2)] == expected
