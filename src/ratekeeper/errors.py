@@ -29,10 +29,12 @@ class InvalidRule(RatekeeperError, ValueError):
 class StoreUnavailable(RatekeeperError):
     """The store could not answer in time, and the limiter was told to raise."""
 
-    def __init__(self, message: str, *, away: bool = True) -> None:
+    def __init__(self, message: str, *, away: bool = True, answered: bool = False) -> None:
         super().__init__(message)
         self.away = away
         """Whether others will find it the same; not so if one key is at fault, or time ran out before it was asked."""
+        self.answered = answered
+        """Whether the store did answer, that it cannot decide this request."""
 
 
 class RateLimited(RatekeeperError):

@@ -55,9 +55,11 @@ class Breaker:
             return True
 
     def noted(self, error: StoreUnavailable) -> None:
-        """Note an error, which may tell that the store is away."""
+        """Note an error, which may tell that the store is away, or that it is not."""
         if error.away:
             self.failed(error)
+        elif error.answered:
+            self.succeeded()
 
     def succeeded(self) -> None:
         """Note an answer."""

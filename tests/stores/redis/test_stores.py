@@ -593,6 +593,17 @@ def test_a_key_of_another_type_is_at_fault_alone(version):
         assert not store.breaker.is_open
 
 
+def test_a_probe_that_meets_a_key_at_fault_tells_that_the_server_is_back(client, server):
+    with RedisStoreFor(server) as store:
+        limiter = Limiter({"r": "fixed-window 3/hour"}, store, prefix="p", **STRICT)
+        client.rpush("p:fw:r:{k}", "precious")
+        store.breaker.failed(StoreUnavailable("it was away"))
+        store.breaker._ask_again_ns = 0
+        with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
+            limiter.hit("k")
+        assert not store.is_away
+
+
 def test_a_list_under_the_name_of_a_counter_is_an_error_and_stays(client, server):
     with RedisStoreFor(server) as store:
         limiter = Limiter({"a": "fixed-window 3/hour", "b": "fixed-window 5/day"}, store, prefix="p", **STRICT)

@@ -379,8 +379,8 @@ class Lane:
             if not future.done():
                 future.set_result(result)
         else:
-            if result.away and self._tells(asked, result.__cause__):
-                self._breaker.failed(result)
+            if not result.away or self._tells(asked, result.__cause__):
+                self._breaker.noted(result)
             if not future.done():
                 future.set_exception(unavailable(result))
 

@@ -299,7 +299,7 @@ def _state(rule: Rule, value: Any) -> Any:
 def unavailable(error: BaseException) -> StoreUnavailable:
     """Say why Redis did not decide. Each caller gets an error of its own: they are raised in different places."""
     if isinstance(error, StoreUnavailable):
-        again = type(error)(str(error), away=error.away)
+        again = type(error)(str(error), away=error.away, answered=error.answered)
         again.__cause__ = error.__cause__ or error
         return again
     text = str(error)
@@ -307,7 +307,8 @@ def unavailable(error: BaseException) -> StoreUnavailable:
         text += "; it asks for a password"
     meaning = meaning_of(error)
     kind = Torn if meaning == "torn" else StoreUnavailable
-    made = kind(f"Redis did not decide: {type(error).__name__}: {text}", away=meaning not in (*FOR_ONE, *OF_A_SLOT))
+    answered = meaning in (*FOR_ONE, *OF_A_SLOT)
+    made = kind(f"Redis did not decide: {type(error).__name__}: {text}", away=not answered, answered=answered)
     made.__cause__ = error
     return made
 
