@@ -50,6 +50,28 @@ async def events(request):
     return StreamingResponse(tell(), media_type="text/event-stream")
 
 
+async def endless(request):
+    async def chunks():
+        try:
+            while True:
+                yield "x" * 1000
+                await asyncio.sleep(0.01)
+        finally:
+            seen[f"left {request.headers['x-client']}"] += 1
+
+    return StreamingResponse(chunks(), media_type="text/plain")
+
+
+async def quiet(request):
+    """Send something, and then nothing for longer than anyone waits."""
+
+    async def chunks():
+        yield "x" * 290
+        await asyncio.sleep(3600)
+
+    return StreamingResponse(chunks(), media_type="text/plain")
+
+
 async def not_modified(request):
     return Response(status_code=304, headers={"etag": '"1"'})
 
@@ -88,6 +110,8 @@ paths = [
     Path("/seen", how_many),
     Path("/stream", stream),
     Path("/events", events),
+    Path("/endless", endless),
+    Path("/quiet", quiet),
     Path("/not-modified", not_modified),
     Path("/fails", fails),
     Path("/background", background),
@@ -107,6 +131,8 @@ app = RateLimitMiddleware(
         Route("/shaped", "leaky-bucket 50/s burst 20 shaping"),
         Route("/held", "leaky-bucket 1/s burst 20 shaping"),
         Route("/sized", FixedWindow(1000, LONG), cost=100, settle=size_of),
+        Route("/quiet", FixedWindow(1000, LONG), cost=100, settle=size_of, name="quiet"),
+        Route("/quiet/one", FixedWindow(1000, LONG), name="quiet"),
         Route("/plan", plan),
         Route("/concurrent", FixedWindow(50, LONG)),
     ],

@@ -1,6 +1,7 @@
 """The ASGI middleware through real servers, over sockets, in memory and on Redis."""
 
 import asyncio
+import itertools
 import socket
 import time
 
@@ -62,6 +63,55 @@ def test_server_sent_events_come_through(server, client):
     assert lines == [f"data: {number}" for number in range(5)]
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert_told_once(answer, 2)
+
+
+def test_who_leaves_in_the_middle_of_a_stream_has_been_counted_once(server, client):
+    with httpx.stream("GET", f"{server.url}/endless", headers=client) as answer:
+        assert_told_once(answer, 2)
+        chunks = answer.iter_raw()
+        assert [next(chunks)[:1] for _ in range(3)] == [b"x"] * 3
+        assert seen(server, f"left {client['x-client']}") == 0
+    assert eventually(lambda: seen(server, f"left {client['x-client']}"), 1)  # nothing is sent to nobody
+    other = {"x-client": client["x-client"] + " other"}
+    assert_told_once(httpx.get(server.url, headers=other), 2)
+    answers = [httpx.get(server.url, headers=client) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert_told_once(answers[0], 1)
+
+
+def test_many_who_leave_in_the_middle_of_a_stream_leave_the_server_well(server, client):
+    async def leave(http, number):
+        async with http.stream("GET", "/endless", headers={"x-client": f"{client['x-client']}.{number % 5}"}) as answer:
+            if answer.status_code == 200:
+                await anext(answer.aiter_raw())
+            return answer.status_code
+
+    async def main():
+        async with httpx.AsyncClient(base_url=server.url) as http:
+            return await asyncio.gather(*(leave(http, number) for number in range(20)))
+
+    statuses = asyncio.run(main())
+    assert (statuses.count(200), statuses.count(429)) == (15, 5)
+    for number in range(5):
+        own = {"x-client": f"{client['x-client']}.{number}"}
+        assert eventually(lambda own=own: seen(server, f"left {own['x-client']}"), 3)
+        assert httpx.get(server.url, headers=own).status_code == 429
+    assert httpx.get(server.url, headers=client).headers["x-ratelimit-remaining"] == "2"
+
+
+def test_a_cost_is_settled_when_the_client_leaves_in_the_middle_of_a_stream(server, client):
+    with httpx.stream("GET", f"{server.url}/quiet", headers=client) as answer:
+        assert answer.headers["x-ratelimit-remaining"] == "900"
+        assert len(next(answer.iter_raw())) == 290
+
+    asked = itertools.count(1)
+
+    def left():
+        answer = httpx.get(f"{server.url}/quiet/one", headers=client)
+        return int(answer.headers["x-ratelimit-remaining"]) + next(asked)  # each of these costs one
+
+    assert left() in (900, 710)
+    assert eventually(left, 710)
 
 
 def test_head_has_the_headers_and_no_body(server, client):

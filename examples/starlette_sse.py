@@ -1,0 +1,47 @@
+"""A Starlette application with server-sent events: a stream is limited when it begins, and untouched afterwards.
+
+$ pip install 'ratekeeper[starlette]' uvicorn
+$ uvicorn examples.starlette_sse:app
+$ curl -iN localhost:8000/events
+
+A browser's EventSource does not come back by itself after a 429: its page has to wait and open another.
+RATEKEEPER_STORE=redis://localhost gives all of your processes one count.
+"""
+
+import asyncio
+import itertools
+import os
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route as Path
+
+from ratekeeper.integrations.starlette import RateLimitMiddleware, Route
+
+
+async def events(request):
+    async def tell():
+        for number in itertools.count():
+            yield f"id: {number}\ndata: {number} so far\n\n"
+            await asyncio.sleep(0.2)
+
+    return StreamingResponse(tell(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+async def hello(request):
+    return PlainTextResponse("hello")
+
+
+app = Starlette(
+    routes=[Path("/", hello), Path("/events", events), Path("/healthz", hello)],
+    middleware=[
+        Middleware(
+            RateLimitMiddleware,
+            limit="100/minute",
+            routes=[Route("/events", {"streams": "5/minute"})],  # how many may begin, however long they last
+            exempt=["/healthz"],
+            store=os.environ.get("RATEKEEPER_STORE", "memory://"),
+        )
+    ],
+)
