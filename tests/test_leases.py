@@ -19,6 +19,7 @@ from ratekeeper import (
     StoreUnavailable,
     TokenBucket,
 )
+from ratekeeper.http import Answer, Gate
 from ratekeeper.stores import RedisStore
 from ratekeeper.testing import ManualClock
 from tests import servers
@@ -82,6 +83,19 @@ def test_a_key_that_is_hit_now_and_then_is_never_taken_ahead(make, clock):
         limiter.hit("cold")
         clock.advance(1)
         assert used(make, rule, "cold") == number + 1
+
+
+@pytest.mark.parametrize("rule", [FixedWindow(100, 3_600), SlidingWindowLog(100, 3_600)])
+def test_what_a_request_took_of_a_slice_is_given_back_when_it_is_settled(make, clock, rule):
+    limiter = make(rule, lease=60)
+    gate = Gate(limiter, key=lambda request: "hot", settle=lambda *_: 0)
+    for _ in range(5):
+        clock.advance(1)
+        admission = gate.admit(None)
+    assert limiter._core.leases._keys["hot"].left  # the last was spent of it
+    before = used(make, rule)
+    gate.settle(None, admission, Answer(200, 0))
+    assert used(make, rule) == before - 1
 
 
 def test_what_is_left_is_given_back_when_the_lease_is_over_and_another_key_is_asked_for(make, clock):

@@ -254,7 +254,7 @@ def _answer(lease: _Lease, passed_us: int) -> Outcome:
     """Answer from a slice: the store's own answer, later, and with what is left of the slice."""
     now_us, ((_, remaining, _, reset_after, _),), *_ = lease.outcome
     answer = (True, remaining + lease.left, 0, max(0, reset_after - passed_us), 0)
-    return Outcome(now_us + passed_us, [answer])
+    return Outcome(now_us + passed_us, [answer], times_us=lease.outcome.charge.at_us)  # it was taken with the slice
 
 
 def _counts_for_us(demand: Demand, outcome: Outcome) -> int:

@@ -2,15 +2,18 @@
 
 import asyncio
 import inspect
+import itertools
 import json
 import logging
 
 import pytest
 
-from ratekeeper import AsyncLimiter, FixedWindow, InvalidRule, Limiter, TokenBucket
+from ratekeeper import AsyncLimiter, FixedWindow, InvalidRule, Limiter, SlidingWindowLog, TokenBucket
 from ratekeeper.http import Answer, AsyncGate, Gate, Headers, Reply, Route, by_header, by_path, by_user
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
+from tests import servers
+from tests.faces import loop
 from tests.http.requests import a_request
 
 NOW = 1_700_000_023  # 17 s before the next full minute
@@ -27,15 +30,20 @@ class Awaited:
         found = getattr(self.gate, name)
         if not inspect.iscoroutinefunction(found):
             return found
-        return lambda *args: asyncio.run(found(*args))
+        return lambda *args: loop.run_until_complete(found(*args))
 
 
 @pytest.fixture(params=[Gate, Awaited])
 def gate(request):
-    def make(*args, **options):
-        return request.param(*args, **{"clock": ManualClock(NOW), **options})
+    made = []
 
-    return make
+    def make(*args, **options):
+        made.append(request.param(*args, **{"clock": ManualClock(NOW), **options}))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
 
 
 def verdicts(gate, *requests):
@@ -338,6 +346,112 @@ def test_each_rule_is_settled_by_itself(gate):
     limited.settle(a_request(), limited.admit(a_request()), Answer(200, 0))
     layers = limited.admit(a_request(peer="192.0.2.1")).decision.layers  # denied by "in", so as after the settlement
     assert {name: layer.remaining for name, layer in layers.items()} == {"requests": 9, "in": 40, "out": 80}
+
+
+_numbers = itertools.count()
+CORRECTIONS = {
+    "settled": lambda gate, admission: gate.settle(a_request(), admission, Answer(200, 0)),
+    "by hand": lambda gate, admission: gate.correct(admission, 0),
+}
+
+
+@pytest.fixture(params=["memory", "Redis"])
+def shared(request):
+    """Where several limiters count together, under a prefix of the test's own."""
+    store = MemoryStore() if request.param == "memory" else servers.shared(servers.newest()).url
+    return {"store": store, "prefix": f"gate {next(_numbers)}", "on_error": "raise", "deadline": 5}
+
+
+@pytest.fixture(params=CORRECTIONS.values(), ids=CORRECTIONS)
+def correct(request):
+    """Say that a request cost nothing."""
+    return request.param
+
+
+def test_what_counted_in_a_window_that_is_over_is_not_given_back_to_the_next(gate, shared, correct):
+    clock = ManualClock(NOW)
+    limited = gate(FixedWindow(100, 60), cost=60, settle=lambda *_: 0, clock=clock, **shared)
+    admission = limited.admit(a_request())
+    clock.advance(17)
+    assert limited.admit(a_request()).decision.remaining == 40  # another's, in the next window
+    correct(limited, admission)
+    assert not limited.admit(a_request()).decision.allowed
+
+
+def test_nobody_elses_units_are_given_back(gate, shared, correct):
+    clock = ManualClock(NOW)
+    rule = SlidingWindowLog(10, 60)
+    limited = gate(rule, cost=5, settle=lambda *_: 0, clock=clock, **shared)
+    others = Limiter(rule, clock=clock, **shared)
+    admission = limited.admit(a_request())
+    clock.advance(1)
+    others.hit(admission.key, 4)
+    correct(limited, admission)
+    assert others.peek(admission.key).remaining == 6
+    clock.advance(59)  # the request's own would be over, the others count for another second
+    assert others.peek(admission.key).remaining == 6
+    others.close()
+
+
+@pytest.mark.parametrize("on_error", ["open", "local"])
+def test_what_redis_was_not_charged_is_not_given_back_there(gate, correct, on_error):
+    server = servers.RedisServer(servers.programs()[servers.newest()])
+    rule, options = FixedWindow(100, 86_400), {"clock": ManualClock(NOW), "deadline": 5}
+    limited = gate(rule, cost=60, settle=lambda *_: 0, store=server.url, on_error=on_error, **options)
+    server.stop()
+    admission = limited.admit(a_request())
+    assert admission.decision.degraded
+    server.start()
+    others = Limiter(rule, server.url, on_error="raise", **options)
+    others.hit(admission.key, 60)
+    limited._plans[-1].limited.limiter.store.breaker._ask_again_ns = 0  # as if a second had passed
+    correct(limited, admission)
+    assert others.peek(admission.key).remaining == 40
+    others.close()
+    server.stop()
+
+
+def test_what_a_process_counted_for_redis_is_given_back_in_this_process(gate, correct):
+    gone = f"redis://127.0.0.1:{servers.free_port()}"
+    limited = gate(FixedWindow(100, 86_400), cost=60, settle=lambda *_: 0, store=gone)
+    correct(limited, limited.admit(a_request()))
+    assert limited.admit(a_request()).decision.allowed
+
+
+def test_a_denied_request_has_nothing_to_give_back(gate):
+    limited = gate(FixedWindow(100, 60), cost=60)
+    limited.admit(a_request())
+    limited.correct(limited.admit(a_request()), 0)
+    assert not limited.admit(a_request()).decision.allowed
+
+
+def test_a_limiter_that_is_switched_off_settles_nothing():
+    limiter = Limiter(FixedWindow(100, 60), enabled=False)
+    gate = Gate(limiter, cost=60, settle=lambda *_: 0)
+    admission = gate.admit(a_request())
+    gate.settle(a_request(), admission, Answer(200, 0))
+    assert (admission.decision.remaining, limiter.store.size) == (100, 0)
+
+
+def test_decisions_that_can_be_corrected_are_told_to_the_hook():
+    told = []
+    gate = Gate(Limiter(MINUTE, on_decision=lambda *each: told.append(each)), settle=lambda *_: 0)
+    admissions = [gate.admit(a_request()) for _ in range(3)]
+    assert told == [(admission.key, admission.decision) for admission in admissions]
+
+
+@pytest.mark.parametrize("begin", ["admit", "begin"])
+def test_the_shortest_way_decides_alike_and_settles(gate, begin):
+    def begun(limited):
+        found = getattr(limited, begin)(a_request())
+        return loop.run_until_complete(found) if inspect.isawaitable(found) else found
+
+    plain, settling = gate(MINUTE), gate(MINUTE, settle=lambda *_: 0)
+    assert [begun(plain).decision.remaining for _ in range(3)] == [1, 0, 0]
+    for _ in range(3):
+        admission = begun(settling)
+        assert admission.decision.remaining == 1
+        settling.settle(a_request(), admission, Answer(200, 0))
 
 
 @pytest.mark.parametrize("settle", [lambda *_: -1, lambda *_: "x", lambda *_: {"x": 1}, lambda *_: 1 / 0])

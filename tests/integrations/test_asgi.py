@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from starlette.responses import FileResponse
 
 from ratekeeper import AsyncLimiter, FixedWindow, InvalidRule, StoreUnavailable
 from ratekeeper.http import Headers, by_address, by_user
@@ -199,6 +200,34 @@ def settled(app, scope=None, **options):
 
 def test_a_settlement_is_told_the_status_and_the_size():
     assert settled(hello) == ([(200, 5), (200, 5)], b"90")
+
+
+def test_a_file_that_the_server_sends_by_itself_counts_with_its_size(tmp_path):
+    (tmp_path / "file").write_bytes(b"x" * 70)
+    order = []
+
+    async def app(scope, receive, send):
+        assert "http.response.pathsend" in scope["extensions"]
+        await FileResponse(tmp_path / "file")(scope, receive, send)
+        order.append("background")
+
+    def settle(request, answer):
+        order.append(tuple(answer))
+
+    scope = a_scope(extensions={"http.response.pathsend": {}})
+    sent = serve(RateLimitMiddleware(app, ONE, settle=settle), scope)
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.pathsend"]
+    assert order == [(200, 70), "background"]
+
+
+def test_a_file_that_is_gone_is_left_to_the_server(tmp_path):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.pathsend", "path": str(tmp_path / "gone")})
+
+    answers = []
+    sent = serve(RateLimitMiddleware(app, ONE, settle=lambda _, answer: answers.append(tuple(answer))), a_scope())
+    assert (sent[1]["path"], answers) == (str(tmp_path / "gone"), [(200, 0)])
 
 
 def test_an_application_that_fails_is_settled_as_a_500():

@@ -12,8 +12,10 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 from django.http import HttpResponse, StreamingHttpResponse
+from django.template.backends.django import DjangoTemplates
+from django.template.response import SimpleTemplateResponse
 from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory, override_settings
-from django.urls import ResolverMatch
+from django.urls import ResolverMatch, path
 from django.utils.decorators import method_decorator
 from django.views import View
 
@@ -251,6 +253,37 @@ def test_an_answer_is_settled_by_its_size(configured, make, is_async):
         body = b"".join(response)
         response.close()
     assert (body, answers) == (b"12345", [Answer(201, 5)])
+
+
+TEMPLATES = DjangoTemplates({"NAME": "django", "DIRS": [], "APP_DIRS": False, "OPTIONS": {}})
+
+
+class Rest(APIView):
+    def get(self, request):
+        return Response({"a": 1}, status=201)
+
+
+def template(request):
+    return SimpleTemplateResponse(TEMPLATES.from_string("{{ x }}"), {"x": "1234567"}, status=201)
+
+
+async def async_template(request):
+    return template(request)
+
+
+@pytest.mark.parametrize("view", [template, Rest.as_view(), async_template], ids=["template", "REST", "async"])
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_what_is_rendered_after_the_view_is_settled_by_its_size(configured, view, client):
+    async def ask_twice():
+        return [await AsyncClient().get("/") for _ in range(2)]
+
+    configured()
+    answers = []
+    view = limited(ONE, settle=lambda request, answer: answers.append(answer) or 0, name=str(view))(view)
+    with override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": [path("", view)]})):
+        responses = [Client().get("/") for _ in range(2)] if client is Client else asyncio.run(ask_twice())
+    assert [(response.status_code, len(response.content)) for response in responses] == [(201, 7)] * 2
+    assert answers == [Answer(201, 7)] * 2
 
 
 def test_a_view_that_raises_is_settled_as_a_failure(configured):

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 from ratekeeper import keys
 from ratekeeper.decision import NO_LAYERS, Decision
 from ratekeeper.errors import InvalidRule, StoreUnavailable
+from ratekeeper.http import settlement
 from ratekeeper.http.plan import Limited, Plan
 from ratekeeper.http.request import Answer, Request
+from ratekeeper.http.settlement import Taken
 from ratekeeper.http.waiters import Waiters
 
 _SHARED = b"unidentified"  # bytes, which no key function of ours gives
@@ -26,7 +28,8 @@ class Admission(NamedTuple):
     plan: Plan
     limited: Limited
     key: Any
-    cost: Any
+    taken: Taken | None = None
+    """What a correction starts from; None if nothing was taken, or if it was not kept."""
     waits: bool = False
     """Whether it is counted as waiting until `leave`."""
 
@@ -47,15 +50,15 @@ def decide_on(
         key = yield from _key(plan, key, limited)
     if key is None:
         if plan.unidentified != "shared":
-            return None if plan.unidentified == "skip" else Admission(_refusal(limited), plan, limited, _SHARED, 1)
+            return None if plan.unidentified == "skip" else Admission(_refusal(limited), plan, limited, _SHARED)
         key = _SHARED
     cost = plan.cost if plan.cost_function is None else (yield from _cost(plan, request, limited))
     if not cost:
         return None  # free
     if limited.shapes:
         return (yield from _in_line(waiters, plan, limited, key, cost))
-    decision = yield limited.limiter.hit(key, cost)
-    return Admission(decision, plan, limited, key, cost)
+    decision, taken = yield from settlement.take(limited.core, key, cost)
+    return Admission(decision, plan, limited, key, taken)
 
 
 def is_plain(key: Any) -> bool:
@@ -112,13 +115,14 @@ def _in_line(waiters: Waiters, plan: Plan, limited: Limited, key: Any, cost: Any
         if decision.allowed and decision.delay:
             decision = decision._replace(allowed=False, retry_after=decision.delay, delay=0.0, layers=NO_LAYERS)
         if not decision.allowed:
-            return Admission(decision, plan, limited, key, cost)
-        return Admission((yield limited.limiter.hit(key, cost)), plan, limited, key, cost)
+            return Admission(decision, plan, limited, key)
+        decision, taken = yield from settlement.take(limited.core, key, cost)
+        return Admission(decision, plan, limited, key, taken)
     waits = False
     try:
-        decision = yield limited.limiter.hit(key, cost)
+        decision, taken = yield from settlement.take(limited.core, key, cost)
         waits = decision.allowed and decision.delay > 0
-        return Admission(decision, plan, limited, key, cost, waits)
+        return Admission(decision, plan, limited, key, taken, waits)
     finally:
         if not waits:
             waiters.leave(place)
@@ -140,14 +144,9 @@ def settle(request: Request, admission: Admission, answer: Answer) -> Generator[
 
 
 def correct(admission: Admission, real_cost: Any) -> Generator[Any, Any, None]:
-    """Charge what a request cost more than estimated, rule by rule, and give back what it cost less."""
-    limiter = admission.limited.limiter
-    paid = _by_name(admission.cost, dict.fromkeys(admission.limited.rules, 1))
-    real = _by_name(admission.plan.checked_cost(real_cost, admission.limited), paid)
-    for change, sign in ((limiter.charge, 1), (limiter.refund, -1)):
-        amounts = {name: max(0, sign * (real[name] - paid[name])) for name in paid}
-        if any(amounts.values()):
-            yield change(admission.key, amounts)
+    """Charge what a request cost more than estimated, and give back what it cost less."""
+    if admission.taken is not None:
+        yield from settlement.correct(admission.limited.core, admission.taken, real_cost)
 
 
 def run(flow: Generator[Any, Any, Any]) -> Any:
@@ -170,7 +169,8 @@ async def run_async(flow: Generator[Any, Any, Any]) -> Any:
         step = next(flow)
         while True:
             try:
-                step = await step
+                if hasattr(step, "__await__"):  # in memory, nothing has to be awaited
+                    step = await step
             except BaseException as error:  # noqa: BLE001 - cancellation, too: the flow cleans up
                 step = flow.throw(error)
             else:
@@ -182,10 +182,6 @@ async def run_async(flow: Generator[Any, Any, Any]) -> Any:
 def _refusal(limited: Limited) -> Decision:
     name, rule = next(iter(limited.rules.items()))
     return Decision(False, rule.limit, 0, float("inf"), 0.0, 0.0, name, NO_LAYERS, False)
-
-
-def _by_name(costs: Any, otherwise: Mapping[str, int]) -> dict[str, int]:
-    return {**otherwise, **costs} if isinstance(costs, Mapping) else dict.fromkeys(otherwise, costs)
 
 
 def place_of(plan: Plan, key: Any) -> Hashable:

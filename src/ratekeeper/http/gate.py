@@ -181,6 +181,10 @@ class Gate(_Gate):
 
     def admit(self, request: Request) -> Admission | None:
         """Decide on a request; None: it is not limited."""
+        return cast("Admission | None", run(decide(self._plan(request), request, self._waiters)))
+
+    def begin(self, request: Request) -> Admission | None:
+        """Decide on a request in the shortest way, for whoever will not `correct` its cost by hand."""
         plan = self._plan(request)
         limited = plan.plain
         if limited is None:
@@ -188,7 +192,7 @@ class Gate(_Gate):
         key = plan.find_key(request)
         if not is_plain(key):
             return cast("Admission | None", run(decide_on(key, plan, limited, request, self._waiters)))
-        return Admission(limited.limiter.hit(key, plan.cost), plan, limited, key, plan.cost)
+        return Admission(limited.limiter.hit(key, plan.cost), plan, limited, key)
 
     def hold(self, admission: Admission) -> None:
         """Wait through the delay of a bucket that shapes."""
@@ -221,11 +225,13 @@ class AsyncGate(_Gate):
 
     async def admit(self, request: Request) -> Admission | None:
         """Decide on a request; None: it is not limited."""
-        begun = self.begin(request)
-        return begun if begun is None or isinstance(begun, Admission) else await begun
+        return cast("Admission | None", await run_async(decide(self._plan(request), request, self._waiters)))
 
     def begin(self, request: Request) -> Admission | Awaitable[Admission | None] | None:
-        """Decide on a request at once, as in memory, or return what has to be awaited for it."""
+        """Decide on a request at once, as in memory, or return what has to be awaited for it.
+
+        It is the shortest way, for whoever will not `correct` the request's cost by hand.
+        """
         plan = self._plan(request)
         limited = plan.plain
         if limited is None:
@@ -235,7 +241,7 @@ class AsyncGate(_Gate):
             return run_async(decide_on(key, plan, limited, request, self._waiters))
         if limited.hit_at_once is not None:
             # The same as Admission(...), without the call that a tuple with names makes.
-            return _new(Admission, (limited.hit_at_once(key, plan.cost), plan, limited, key, plan.cost, False))
+            return _new(Admission, (limited.hit_at_once(key, plan.cost), plan, limited, key, None, False))
         return _hit(plan, limited, key)
 
     async def settle(self, request: Request, admission: Admission, answer: Answer) -> None:
@@ -254,7 +260,7 @@ class AsyncGate(_Gate):
 
 
 async def _hit(plan: Plan, limited: Limited, key: Any) -> Admission:
-    return Admission(await limited.limiter.hit(key, plan.cost), plan, limited, key, plan.cost)
+    return Admission(await limited.limiter.hit(key, plan.cost), plan, limited, key)
 
 
 def _listed(argument: str, given: Any) -> list[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from ratekeeper import arguments
+from ratekeeper.core import Core
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.headers import Headers, HeaderWriter
@@ -30,6 +31,7 @@ class Limited:
 
     def __init__(self, limiter: Any, headers: Headers, hit_at_once: Callable[..., Decision] | None = None) -> None:
         self.limiter = limiter
+        self.core: Core = limiter._core  # noqa: SLF001 - what a request took is not public
         self.hit_at_once = hit_at_once
         self.rules = limiter.rules
         self.shapes = any(rule.shapes for rule in self.rules.values())
@@ -78,9 +80,9 @@ class Plan:
             raise InvalidRule(f"{self._place}: {error}") from None
         except TypeError as error:
             raise TypeError(f"{self._place}: {error}") from None
-        # What nearly all applications have: rules and a cost that are known, and nothing to wait for.
-        is_plain = self.limited is not None and not self.limited.shapes and self.cost_function is None
-        self.plain = self.limited if is_plain else None
+        # What nearly all applications have: rules and a cost that are known, nothing to wait for and nothing to settle.
+        is_plain = self.limited is not None and not self.limited.shapes
+        self.plain = self.limited if is_plain and self.cost_function is None and self.settle is None else None
 
     def find_key(self, request: Request) -> Any:
         """Return what the key function gives; None, which is logged, if it gives nothing or fails."""

@@ -1,4 +1,4 @@
-"""What a request took from a budget, and its correction once the answer is there."""
+"""What a request took from a budget, and its correction once the answer is there: for requests in and out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ratekeeper import arguments, lines, waiting
 from ratekeeper.core import Core, Costs, Keys
+from ratekeeper.decision import Decision
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand
 
@@ -27,8 +28,40 @@ class Taken(NamedTuple):
     charge: Charge
 
 
+def take(core: Core, key: Keys, cost: Costs) -> Generator[Any, Any, tuple[Decision, Taken | None]]:
+    """Hit, and keep what was taken, if anything was."""
+    demands = core.demands(key, cost)
+    if not core.enabled:
+        return core.tell(key, core.switched_off(demands)), None
+    known = None if core.recall is None else core.recall(demands)
+    outcome = known or (yield core.decide("hit", demands))
+    decision = core.tell(key, core.conclude(demands, outcome))
+    return decision, Taken(key, demands, outcome.charge) if decision.allowed else None
+
+
+def correct(core: Core, taken: Taken, real_cost: Costs) -> Flow:
+    """Charge what a request cost more than it took, rule by rule, and give back what it cost less."""
+    names = [binding.name for binding in core.bindings]
+    paid = dict.fromkeys(names, 0) | {demand.binding.name: demand.cost for demand in taken.demands}
+    real = paid | arguments.by_name("the real cost", real_cost, names, arguments.check_cost)
+    more = {name: max(0, real[name] - paid[name]) for name in names}
+    if any(more.values()):
+        yield core.decide("charge", core.demands(taken.key, more))
+    less = [demand._replace(cost=demand.cost - real[demand.binding.name]) for demand in taken.demands]
+    yield from give_back(core, less, taken.charge)
+
+
+def give_back(core: Core, demands: Sequence[Demand], charge: Charge) -> Flow:
+    """Give back of what was taken, as far as it still counts: not in a window that began later, say."""
+    spare = [at for at, demand in enumerate(demands) if demand.cost > 0]
+    if spare:
+        demands = [demands[at] for at in spare]
+        yield core.execute("give_back", demands, charge.part(spare))
+        core.lines.nudge(demands)
+
+
 class Ledger:
-    """Corrects what requests took from one limiter's budget."""
+    """Corrects what the requests of a client took from one limiter's budget."""
 
     def __init__(self, core: Core, settle: SettleFunction | None) -> None:
         self.core = core
@@ -36,32 +69,18 @@ class Ledger:
         self._logged: set[str] = set()
 
     def give_back(self, demands: Sequence[Demand], charge: Charge) -> Flow:
-        """Give back of what was taken, as far as it still counts: not in a window that began later, say."""
-        spare = [at for at, demand in enumerate(demands) if demand.cost > 0]
-        if not spare:
-            return
-        demands = [demands[at] for at in spare]
+        """Give back what a request took that is not sent."""
         try:
-            yield self.core.execute("give_back", demands, charge.part(spare))
+            yield from give_back(self.core, demands, charge)
         except StoreUnavailable:
             self._log_once("the store is away, and what a request took is not given back")
-        self.core.lines.nudge(demands)
 
     def settle(self, taken: Taken, make_answer: Callable[[], Any]) -> Flow:
         """Charge what an answer cost more than was taken, or give back what it cost less."""
-        core = self.core
         try:
-            real: Any = None if self.settle_function is None else self.settle_function(make_answer())
-            if real is None:
-                return
-            names = [binding.name for binding in core.bindings]
-            paid = dict.fromkeys(names, 0) | {demand.binding.name: demand.cost for demand in taken.demands}
-            real = paid | arguments.by_name("the real cost", real, names, arguments.check_cost)
-            more = {name: max(0, real[name] - paid[name]) for name in names}
-            if any(more.values()):
-                yield core.execute("charge", core.demands(taken.key, more))
-            less = [demand._replace(cost=demand.cost - real[demand.binding.name]) for demand in taken.demands]
-            yield from self.give_back(less, taken.charge)
+            real = None if self.settle_function is None else self.settle_function(make_answer())
+            if real is not None:
+                yield from correct(self.core, taken, real)
         except StoreUnavailable:
             self._log_once("the store is away, and a request is not settled")
         except Exception:  # noqa: BLE001 - the application's function: its trouble is no reason to lose the answer

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper.http import Admission, Answer, AsyncGate, Reply, Route
@@ -31,6 +33,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MAX_HELD_BYTES = 65_536  # of a body that arrives while its request is held; the rest waits in the socket
 _POLICY_VIOLATION = 1008
+_LAST = ("http.response.body", "http.response.pathsend")  # what ends an answer, unless it says that more comes
 _NAMES = frozenset(name.lower().encode() for name in NAMES)
 
 
@@ -186,9 +189,9 @@ class _Settlement:
             self._status = message["status"]
         elif kind == "websocket.accept":
             self._status = 101
-        self._size += len(message.get("body") or message.get("bytes") or message.get("text") or "")
+        self._size += _size(message)
         await self._send(message)
-        if kind == "http.response.body" and not message.get("more_body"):
+        if kind in _LAST and not message.get("more_body"):
             await self.finish()  # now, and not after the application's background tasks
 
     async def finish(self) -> None:
@@ -199,6 +202,14 @@ class _Settlement:
             _settling.add(settling)
             settling.add_done_callback(_settling.discard)
             await asyncio.shield(settling)  # frameworks cancel the sender of an answer once its client is gone
+
+
+def _size(message: Message) -> int:
+    """Return how many bytes or characters a message sends."""
+    if message["type"] == "http.response.pathsend":  # a file, which the server reads by itself
+        with suppress(OSError):  # one that is gone is the server's to tell of
+            return Path(message["path"]).stat().st_size
+    return len(message.get("body") or message.get("bytes") or message.get("text") or "")
 
 
 _settling: set[asyncio.Future[None]] = set()  # a loop holds its tasks weakly

@@ -141,7 +141,7 @@ class AsyncDjangoRequest(DjangoRequest):
 def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]) -> HttpResponseBase:
     """Let a request pass a gate to its view."""
     own = DjangoRequest(request)
-    admission = gate.admit(own)
+    admission = gate.begin(own)
     if admission is None:
         return view()
     if not admission.decision.allowed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ from ratekeeper.integrations.wsgi import Counted
 
 def at_end(response: Any, settle: Callable[[Answer], None]) -> None:
     """Settle once the response has gone out."""
+    if not _is_rendered(response):
+        response.add_post_render_callback(functools.partial(at_end, settle=settle))
+        return
 
     def settle_size(size: int) -> None:
         settle(Answer(response.status_code, size))
@@ -30,6 +34,9 @@ def at_end(response: Any, settle: Callable[[Answer], None]) -> None:
 
 async def at_end_async(response: Any, settle: Callable[[Answer], Awaitable[None]]) -> None:
     """Settle once the response has gone out."""
+    if not _is_rendered(response):  # Django renders it in a thread
+        response.add_post_render_callback(async_to_sync(functools.partial(at_end_async, settle=settle)))
+        return
 
     async def settle_size(size: int) -> None:
         await settle(Answer(response.status_code, size))
@@ -40,6 +47,11 @@ async def at_end_async(response: Any, settle: Callable[[Answer], Awaitable[None]
         response.streaming_content = _counted(response.streaming_content, settle_size)
     else:  # Django closes it in a thread
         response.streaming_content = Counted(response.streaming_content, async_to_sync(settle_size))
+
+
+def _is_rendered(response: Any) -> bool:
+    """Whether a response has its content: a view may return a template that Django renders later."""
+    return getattr(response, "is_rendered", True)
 
 
 async def _counted(body: AsyncIterable[bytes], at_end: Callable[[int], Awaitable[None]]) -> AsyncIterator[bytes]:

@@ -234,7 +234,7 @@ def _current() -> Request:
 
 def _admit(own: Request, gate: Gate) -> None:
     asked = EnvironRequest(own.environ, own)
-    admission = gate.admit(asked)
+    admission = gate.begin(asked)
     if admission is None:
         return
     own.environ.setdefault(_PASSED, []).append(_Passed(gate, asked, admission))

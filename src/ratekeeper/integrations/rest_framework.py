@@ -50,7 +50,7 @@ class RateLimitThrottle(BaseThrottle):
         cls: Any = type(self)
         gate: Gate = gate_for(Gate, _spec(cls), cls.scope or cls.__qualname__)
         own = DjangoRequest(request)
-        admission = gate.admit(own)
+        admission = gate.begin(own)
         if admission is None:
             return True
         decision = admission.decision

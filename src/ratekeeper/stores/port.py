@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
     answers: Sequence[Answer]
     degraded: bool = False  # whether something other than the store gave them
     steady_us: int = 0  # of a denial or a peek: how long it stays exactly like this if nobody comes
-    times_us: Sequence[int] = ()  # of each answer, where servers with clocks of their own gave them
+    times_us: Sequence[int] = ()  # of each answer: where servers have clocks of their own, or of what was leased
 
     @property
     def charge(self) -> Charge:
