@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from ratekeeper import FixedWindow, SlidingWindowLog
+from ratekeeper import FixedWindow, Limiter, SlidingWindowLog
 from ratekeeper.http import settlement
+from ratekeeper.stores.port import Charge
 from tests import servers
 from tests.integrations.outgoing.faces import FACES
 from tests.integrations.outgoing.origin import Said
@@ -181,19 +182,21 @@ def test_a_body_that_is_too_long_to_keep_passes_and_costs_the_estimate(
     assert "the body has 11 bytes; at most 10 are kept" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("tokens", "says"),
-    [
-        (100, "the store is away, and what a request took is not given back"),
-        (900, "the store is away, and a request is not settled"),
-    ],
-)
-def test_a_store_that_is_away_at_the_settlement_does_not_cost_the_answer(tokens, says, client, limiter, origin, caplog):
+@pytest.mark.parametrize("tokens", [100, 900])
+def test_a_store_that_is_away_at_the_settlement_does_not_cost_the_answer(tokens, client, limiter, origin, caplog):
     redis = servers.RedisServer(servers.programs()[servers.newest()])
     to = client(limiter(BUDGET, redis.url), cost=ESTIMATE, settle=tokens_used)
     origin.says.append(used(tokens)._replace(before=redis.stop))
     assert to.request("GET", origin.url).status == 200
-    assert says in caplog.text
+    assert "the store is away, and a request is not settled" in caplog.text
+
+
+def test_a_store_that_is_away_when_a_request_could_not_be_sent_is_told_of_once(caplog):
+    core = Limiter(BUDGET, f"redis://127.0.0.1:{servers.free_port()}", on_error="raise")._core
+    ledger = settlement.Ledger(core, None)
+    for _ in range(2):
+        assert list(ledger.give_back(core.demands("k"), Charge([0, 0], [0, 0]))) == []
+    assert caplog.text.count("the store is away, and what a request took is not given back") == 1
 
 
 def test_who_waits_is_woken_by_what_is_given_back(client, limiter, origin, store, sleepers):
