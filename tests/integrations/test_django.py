@@ -286,6 +286,14 @@ def test_what_is_rendered_after_the_view_is_settled_by_its_size(configured, view
     assert answers == [Answer(201, 7)] * 2
 
 
+def test_an_async_view_under_wsgi_that_is_rendered_later_leaves_no_connection_behind(configured):
+    configured(store=servers.shared(servers.newest()).url, on_error="raise", prefix=f"test {time.time_ns()}")
+    view = limited(ONE, settle=lambda request, answer: 0)(async_template)
+    with override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": [path("", view)]})):
+        assert [Client().get("/").status_code for _ in range(2)] == [201, 201]
+    assert _store(settings.RATEKEEPER["store"], True)._hubs == {}
+
+
 def test_a_view_that_raises_is_settled_as_a_failure(configured):
     def fails(request):
         raise LookupError

@@ -27,7 +27,7 @@ from django.utils.module_loading import import_string
 from ratekeeper import stores
 from ratekeeper.core import Costs
 from ratekeeper.errors import InvalidRule
-from ratekeeper.http import Answer, AsyncGate, Gate, Options, Reply, Route
+from ratekeeper.http import Admission, Answer, AsyncGate, Gate, Options, Reply, Route
 from ratekeeper.http.headers import Fields
 from ratekeeper.http.keys import KeyFunction
 from ratekeeper.http.routes import CostFunction, Limit, SettleFunction
@@ -169,6 +169,14 @@ async def serve_async(
     admission = await gate.admit(own)
     if admission is None:
         return await view()
+
+    async def settle(answer: Answer) -> None:  # perhaps in a loop of its own, after the view's
+        try:
+            await gate.settle(own, admission, answer)
+        finally:
+            await _hang_up(request, admission)
+
+    settles = admission.plan.settle is not None
     try:
         if not admission.decision.allowed:
             return _answer(gate.denial(own, admission))
@@ -177,22 +185,25 @@ async def serve_async(
                 await asyncio.sleep(admission.decision.delay)
             finally:
                 gate.leave(admission)
-        settle = None if admission.plan.settle is None else functools.partial(gate.settle, own, admission)
         try:
             response = await view()
         except Exception:
-            if settle is not None:
+            if settles:
                 await settle(Answer(500, 0))
             raise
         _tell(response, gate.headers(admission))
-        if settle is not None:
+        if settles:
             await django_settlement.at_end_async(response, settle)
         return response
     finally:
-        if not hasattr(request, "scope"):  # WSGI: Django made an event loop for this view alone
-            store = admission.limited.limiter.store
-            if isinstance(store, AsyncRedisStore):
-                await store.close()
+        await _hang_up(request, admission)
+
+
+async def _hang_up(request: HttpRequest, admission: Admission) -> None:
+    """Leave no connection behind in an event loop that Django made for one view alone, as it does under WSGI."""
+    store = admission.limited.limiter.store
+    if isinstance(store, AsyncRedisStore) and not hasattr(request, "scope"):
+        await store.close()
 
 
 @functools.cache
