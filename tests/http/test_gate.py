@@ -5,6 +5,7 @@ import inspect
 import itertools
 import json
 import logging
+import time
 
 import pytest
 
@@ -584,3 +585,16 @@ def test_a_full_house_that_empties_meanwhile_admits(gate):
     assert verdicts(limited, a_request()) == [False]
     clock.advance(1)
     assert verdicts(limited, a_request()) == [True]
+
+
+def test_of_a_crowd_that_comes_to_a_full_house_at_once_nobody_is_held():
+    async def scenario():
+        url = servers.shared(servers.newest()).url
+        limited = AsyncGate(SHAPING, max_waiters=0, store=url, prefix=f"crowd {time.time_ns()}", deadline=10)
+        admissions = await asyncio.gather(*(limited.admit(a_request()) for _ in range(10)))
+        await limited.close()
+        return [admission.decision for admission in admissions]
+
+    decisions = asyncio.run(scenario())
+    assert sum(decision.allowed for decision in decisions) == 1
+    assert {decision.delay for decision in decisions} == {0.0}

@@ -112,11 +112,12 @@ def _in_line(waiters: Waiters, plan: Plan, limited: Limited, key: Any, cost: Any
     place = place_of(plan, key)
     if not waiters.enter(place):
         decision = yield limited.limiter.peek(key, cost)
-        if decision.allowed and decision.delay:
-            decision = decision._replace(allowed=False, retry_after=decision.delay, delay=0.0, layers=NO_LAYERS)
-        if not decision.allowed:
-            return Admission(decision, plan, limited, key)
+        if not decision.allowed or decision.delay:
+            return Admission(_not_held(decision), plan, limited, key)
         decision, taken = yield from settlement.take(limited.core, key, cost)
+        if taken is not None and decision.delay:  # somebody was quicker
+            yield from settlement.give_back(limited.core, taken.demands, taken.charge)
+            decision, taken = _not_held(decision), None
         return Admission(decision, plan, limited, key, taken)
     waits = False
     try:
@@ -126,6 +127,13 @@ def _in_line(waiters: Waiters, plan: Plan, limited: Limited, key: Any, cost: Any
     finally:
         if not waits:
             waiters.leave(place)
+
+
+def _not_held(decision: Decision) -> Decision:
+    """Deny what would have to be held."""
+    if not decision.allowed:
+        return decision
+    return decision._replace(allowed=False, retry_after=decision.delay, delay=0.0, layers=NO_LAYERS)
 
 
 def settle(request: Request, admission: Admission, answer: Answer) -> Generator[Any, Any, None]:
