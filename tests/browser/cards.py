@@ -7,12 +7,12 @@ import re
 from playwright.sync_api import expect
 
 SLOW = {  # numbers with which a key hardly moves while a test runs
-    "fixed-window": {"maxRequests": "10", "windowSeconds": "10000000"},
-    "sliding-window-log": {"maxRequests": "10", "windowSeconds": "100000"},
-    "sliding-window-counter": {"maxRequests": "10", "windowSeconds": "10000000"},
-    "token-bucket": {"maxTokens": "10", "refillRate": "0.0001"},
-    "leaky-bucket-policing": {"capacity": "10", "leakRate": "0.0001"},
-    "leaky-bucket-shaping": {"capacity": "10", "leakRate": "0.0001"},
+    "fixed-window": {"maxRequests": "10", "windowSeconds": "80000"},
+    "sliding-window-log": {"maxRequests": "10", "windowSeconds": "80000"},
+    "sliding-window-counter": {"maxRequests": "10", "windowSeconds": "80000"},
+    "token-bucket": {"maxTokens": "10", "refillRate": "0.00012"},
+    "leaky-bucket-policing": {"capacity": "10", "leakRate": "0.00012"},
+    "leaky-bucket-shaping": {"capacity": "10", "leakRate": "0.00012"},
 }
 CARDS = list(SLOW)
 _STATE = """async ([path, body]) => {

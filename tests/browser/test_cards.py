@@ -42,7 +42,7 @@ def test_a_shaped_burst_says_when_each_request_departs(page):
     card = Card(page, "leaky-bucket-shaping")
     card.press("Burst 10")
     expect(card.root.locator(".answers .queued")).to_have_count(9)
-    expect(card.answers.first).to_have_text(re.compile("queued, departs in 1500 min, 0 left"))
+    expect(card.answers.first).to_have_text(re.compile("queued, departs in 1250 min, 0 left"))
 
 
 def test_reset_empties_every_card(page):

@@ -16,6 +16,17 @@ def table(page):
     return page.locator("#compare tbody").inner_text()
 
 
+def hold(page):
+    """Keep back what the page asks of the comparison, and return the list of it."""
+    held = []
+
+    def keep(route):
+        held.append(route)
+
+    page.route("**/api/compare", keep)
+    return held
+
+
 def test_the_double_burst_of_the_fixed_window_is_seen(page):
     rows = page.locator("#compare tbody tr")
     expect(rows).to_have_count(6)
@@ -64,6 +75,38 @@ def test_the_comparison_is_downloaded(page):
     text = Path(download.value.path()).read_text("utf-8")
     assert text.startswith("<svg xmlns=")
     assert "var(" not in text
+
+
+def test_an_answer_that_comes_late_does_not_replace_a_later_run(page):
+    held = hold(page)
+    for limit in ("3", "4"):
+        page.fill("#compare-limit", limit)
+        with page.expect_request("**/api/compare"):
+            page.get_by_role("button", name="Run", exact=True).click()
+    first, second = held
+    second.continue_()
+    link = page.locator("#compare .link")
+    expect(link).to_have_attribute("href", re.compile("limit=4&"))
+    shown = table(page)
+    with page.expect_response("**/api/compare") as late:
+        first.continue_()
+    late.value.finished()
+    page.evaluate("new Promise((resolve) => setTimeout(resolve, 100))")  # the page has read the answer by then
+    expect(link).to_have_attribute("href", re.compile("limit=4&"))
+    assert table(page) == shown
+
+
+def test_nothing_is_downloaded_before_there_is_a_result(visitor):
+    page = visitor.context.new_page()
+    held = hold(page)
+    with page.expect_request("**/api/compare"):
+        page.goto(f"{visitor.url}/")
+    buttons = [page.get_by_role("button", name=f"Download {kind}") for kind in ("SVG", "JSON")]
+    for button in buttons:
+        expect(button).to_be_disabled()
+    held[0].continue_()
+    for button in buttons:
+        expect(button).to_be_enabled()
 
 
 def test_bad_numbers_of_the_comparison_are_refused_beside_their_field(visitor):

@@ -17,9 +17,9 @@ from tests.playground.serving import served
 
 ALGORITHMS = ["fixed-window", "sliding-window-log", "sliding-window-counter", "token-bucket", "leaky-bucket"]
 LONG = {  # rules that hardly move while a test runs
-    "fixed-window": {"maxRequests": 5, "windowSeconds": 10_000_000},
-    "sliding-window-log": {"maxRequests": 5, "windowSeconds": 100_000},
-    "sliding-window-counter": {"maxRequests": 5, "windowSeconds": 10_000_000},
+    "fixed-window": {"maxRequests": 5, "windowSeconds": 80_000},
+    "sliding-window-log": {"maxRequests": 5, "windowSeconds": 80_000},
+    "sliding-window-counter": {"maxRequests": 5, "windowSeconds": 80_000},
     "token-bucket": {"maxTokens": 5, "refillRate": 0.0001},
     "leaky-bucket": {"capacity": 5, "leakRate": 0.0001},
 }
@@ -187,6 +187,10 @@ def test_an_unknown_algorithm_is_400_and_says_which_there_are(visitor, path):
         ("sliding-window-log", {"config": {"windowSeconds": "soon"}}, "config.windowSeconds", "windowSeconds: cannot "),
         ("token-bucket", {"config": {"maxTokens": 1.5}}, "config.maxTokens", "maxTokens must be "),
         ("token-bucket", {"config": {"refillRate": 0}}, "config.refillRate", "refillRate must be "),
+        ("fixed-window", {"config": {"windowSeconds": 86_401}}, "config.windowSeconds", "windowSeconds must be "),
+        ("sliding-window-log", {"config": {"windowSeconds": "25h"}}, "config.windowSeconds", "windowSeconds must be "),
+        ("token-bucket", {"config": {"refillRate": 0.0001}}, "config.refillRate", "refillRate must be fast enough to "),
+        ("leaky-bucket", {"config": {"capacity": 86_401}}, "config.leakRate", "leakRate must be "),
         ("leaky-bucket", {"config": {"leakRate": "x"}}, "config.leakRate", "leakRate"),
         ("leaky-bucket", {"config": {"mode": "hoping"}}, "config.mode", "mode must be 'policing' or 'shaping'"),
         ("leaky-bucket", {"config": {"size": 1}}, "config.size", "unknown config 'size'; leaky-bucket has capacity, "),
@@ -201,6 +205,20 @@ def test_what_cannot_be_used_is_refused_with_the_field_to_blame(visitor, algorit
     answer = post(visitor, algorithm, body)
     assert (answer.status_code, answer.json()["field"]) == (400, field)
     assert answer.json()["error"].startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "config"),
+    [
+        ("fixed-window", {"windowSeconds": 86_400}),
+        ("sliding-window-log", {"windowSeconds": "24h"}),
+        ("sliding-window-counter", {"windowSeconds": 86_400}),
+        ("token-bucket", {"maxTokens": 864, "refillRate": 0.01}),
+        ("leaky-bucket", {"capacity": 86_400}),
+    ],
+)
+def test_a_rule_may_last_a_day_as_a_session_does(visitor, algorithm, config):
+    assert post(visitor, algorithm, {"config": config}).json()["allowed"] is True
 
 
 def test_what_is_refused_consumes_nothing(visitor):
@@ -226,7 +244,7 @@ def test_the_state_shows_the_key_as_it_is_on_redis():
         post(visitor, "fixed-window", body)
         seen = post(visitor, "fixed-window/state", body).json()
         name = visitor.cookies["ratekeeper_visitor"].split(".")[0]
-        with Limiter("fixed-window 5/10000000s", server.url, prefix="playground", on_error="raise") as limiter:
+        with Limiter("fixed-window 5/80000s", server.url, prefix="playground", on_error="raise") as limiter:
             (held,) = limiter.inspect(name).values()
     assert (seen["store"], seen["key"]) == ("Redis", held.name)
     assert seen["bytes"] == held.bytes

@@ -7,7 +7,8 @@ from typing import Any
 
 from ratekeeper import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from ratekeeper.algorithms import Rule
-from ratekeeper.rates import show
+from ratekeeper.playground.visitors import LASTS
+from ratekeeper.rates import SECOND_US, show
 
 MOST_BURST = 50
 _WINDOW = {"maxRequests": ("limit", 10), "windowSeconds": ("window", 10)}
@@ -60,9 +61,11 @@ def read_rule(algorithm: str, body: Mapping[str, Any]) -> Rule:
             raise Unusable(f"unknown config {show(name)}; {algorithm} has {', '.join(fields)}", f"config.{name}")
     arguments = {argument: config.get(name, default) for name, (argument, default) in fields.items()}
     try:
-        return make(**arguments)
+        rule = make(**arguments)
     except (TypeError, ValueError) as error:
         raise _blamed(error, fields) from None
+    _check_span(rule, fields, arguments)
+    return rule
 
 
 def read_number(body: Mapping[str, Any], name: str, default: int, most: int | None = None) -> int:
@@ -72,6 +75,19 @@ def read_number(body: Mapping[str, Any], name: str, default: int, most: int | No
         accepted = "a whole number of at least 1" if most is None else f"a whole number from 1 to {most}"
         raise Unusable(f"{name} must be {accepted}, not {show(number)}", name)
     return number
+
+
+def _check_span(rule: Rule, fields: Mapping[str, tuple[str, Any]], arguments: Mapping[str, Any]) -> None:
+    """Refuse a rule whose keys would be kept long after the visitor's session is over."""
+    if isinstance(rule, TokenBucket | LeakyBucket):
+        lasts_us, accepted = rule.span_us, f"fast enough to fill or drain {rule.limit} within a day"
+    else:
+        lasts_us, accepted = rule.numbers[1], f"at most {LASTS} seconds (a day)"
+    if lasts_us <= LASTS * SECOND_US:
+        return
+    name = list(fields)[1]  # the window or the rate
+    given = arguments[fields[name][0]]
+    raise Unusable(f"{name} must be {accepted}, as long as a session lasts, not {show(given)}", f"config.{name}")
 
 
 def _blamed(error: Exception, fields: Mapping[str, tuple[str, Any]]) -> Unusable:

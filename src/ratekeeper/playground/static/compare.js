@@ -37,7 +37,10 @@ export class Compare {
     this.link = root.querySelector(".link");
     this.slices = this.form.elements.slices;
     this.board = root.querySelector(".board");
+    this.downloads = root.querySelectorAll(".svg, .json");
     this.result = null;
+    this.asked = 0; // runs so far, and which of them is shown
+    this.shown = 0;
     this.prepare();
   }
 
@@ -81,19 +84,25 @@ export class Compare {
   }
 
   async run() {
+    const asked = ++this.asked;
     const parameters = this.parameters();
     const body = Object.fromEntries(Object.entries(parameters).filter(([, text]) => text !== ""));
     for (const name of NAMES.slice(1)) if (name in body) body[name] = typed(body[name]);
     if (parameters.traffic === "drawn") body.slices = readSlices(this.slices.value);
+    let result = null;
     let refusal = null;
     try {
-      this.result = await post("/api/compare", body);
+      result = await post("/api/compare", body);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       refusal = error;
     }
+    if (this.shown > asked) return; // a later one was quicker
+    this.shown = asked;
     this.complain(refusal);
     if (refusal) return;
+    this.result = result;
+    for (const button of this.downloads) button.disabled = false;
     this.draw();
     this.fill();
     this.link.href = toFragment(parameters);
