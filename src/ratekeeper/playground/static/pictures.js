@@ -198,7 +198,8 @@ function shaping(root) {
       const x = gate + seconds * perSecond + 1;
       set(box, { x: short(x), width: short(Math.max(2, width - 3)) });
       set(text, { x: short(x + width / 2 - 1) });
-      say(text, width >= 24 ? seconds.toFixed(seconds < 9.95 ? 1 : 0) : "");
+      const number = seconds.toFixed(seconds < 9.95 ? 1 : 0);
+      say(text, width >= Math.max(24, 7 * number.length + 4) ? number : ""); // seven units a digit
     });
     const waiting = view.departures.length;
     say(last, waiting ? `last of ${waiting} departs in ${duration(view.departures[waiting - 1])}` : "nobody waits");
