@@ -18,7 +18,7 @@ REFUSED = "the server responded with a status of 400"  # what Chromium says of a
 @contextmanager
 def service(store="memory://"):
     """Run `ratekeeper serve`, and give its address."""
-    served = Served(store)
+    served = Served(store, "--deadline", "5")  # the machine may be busy
     try:
         yield served.url
     finally:
