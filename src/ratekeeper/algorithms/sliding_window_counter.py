@@ -53,7 +53,9 @@ class SlidingWindowCounter:
         count = before = 0
         if state:
             stored, count, before = state
-            if stored != start:
+            if stored == start:
+                start = stored  # the same number: one object less to make, and one less to forget, far away in memory
+            else:
                 start, count, before = self._settle(state, now)
                 elapsed = now - start
         used = count
