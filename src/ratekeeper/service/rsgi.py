@@ -27,6 +27,8 @@ class Rsgi:
 
     def __init__(self, app: App) -> None:
         self._answer = app.answer
+        self._reading: dict[asyncio.Task[Any], float] = {}  # who waits for a body, and since when
+        self._watches = False
 
     def __rsgi_init__(self, loop: Any) -> None:
         """Begin."""
@@ -41,30 +43,47 @@ class Rsgi:
             scope.query_string.encode(),
             {name.encode(): value.encode() for name, value in scope.headers.items()},
             scope.client.rpartition(":")[0],
-            partial(_read, protocol),
+            partial(self._read, protocol),
         )
         response = await self._answer(request)
         common = _FOR_DATA if response.common is FOR_DATA else _FOR_PAGES
         protocol.response_bytes(response.status, _as_text(response.own) + common, response.body)
 
+    async def _read(self, protocol: Any, request: Request) -> bytes:
+        """Return the body, or a problem if it does not come in time."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - granian runs the application as one
+        self._reading[task] = loop.time()
+        if not self._watches:
+            self._watches = True
+            loop.call_later(BODY_SECONDS / 10, self._watch, loop)
+        try:
+            return await _body(protocol, request)
+        except RuntimeError:  # what granian's errors are
+            raise Problem(400, "the body ended early") from None
+        except asyncio.CancelledError:
+            raise Problem(408, f"the body did not come within {BODY_SECONDS} s", headers=CLOSE) from None
+        finally:
+            del self._reading[task]
 
-async def _read(protocol: Any, request: Request) -> bytes:
-    """Return the body, or a problem if it does not come in time."""
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - granian runs the application as one
-    timer = asyncio.get_running_loop().call_later(BODY_SECONDS, task.cancel)
-    try:
-        if b"transfer-encoding" not in request.headers:  # nearly always; its length has been looked at
-            return bytes(await protocol())
-        content = b""
-        async for part in protocol:
-            content += part
-            if len(content) > MAX_BODY:
-                raise too_large()
-    except RuntimeError:  # what granian's errors are
-        raise Problem(400, "the body ended early") from None
-    except asyncio.CancelledError:
-        raise Problem(408, f"the body did not come within {BODY_SECONDS} s", headers=CLOSE) from None
-    finally:
-        timer.cancel()
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give up on bodies that do not come: one timer for all, since nearly all are there at once."""
+        late = loop.time() - BODY_SECONDS
+        for task, since in list(self._reading.items()):
+            if since <= late:
+                task.cancel()
+        self._watches = bool(self._reading)
+        if self._watches:
+            loop.call_later(BODY_SECONDS / 10, self._watch, loop)
+
+
+async def _body(protocol: Any, request: Request) -> bytes:
+    if b"transfer-encoding" not in request.headers:  # nearly always; its length has been looked at
+        return bytes(await protocol())
+    content = b""
+    async for part in protocol:
+        content += part
+        if len(content) > MAX_BODY:
+            raise too_large()
     return content
