@@ -44,7 +44,7 @@ class Guard:
         seconds: float | None = None,
     ) -> Outcome:
         """Let the store decide, or what stands in for it."""
-        known = self.recall(demands) if operation == "hit" else self._known(operation, demands, charge)
+        known = self._known(operation, demands, charge)
         if known is not None:
             return known
         try:
@@ -63,7 +63,7 @@ class Guard:
         seconds: float | None = None,
     ) -> Outcome:
         """Let the store decide, or what stands in for it."""
-        known = self.recall(demands) if operation == "hit" else self._known(operation, demands, charge)
+        known = self._known(operation, demands, charge)
         return known or await self.ask_async(operation, demands, charge, seconds)
 
     async def ask_async(
@@ -101,7 +101,9 @@ class Guard:
             return self._local.snapshot(demands)
 
     def _known(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None) -> Outcome | None:
-        """Return what needs no server: a give-back of what no server was charged."""
+        """Return what needs no server: a denial that still holds, or a give-back of what no server was charged."""
+        if operation == "hit":
+            return self.recall(demands)
         return self._stand_in(operation, demands, charge) if charge is not None and charge.degraded else None
 
     def _stand_in(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None) -> Outcome:

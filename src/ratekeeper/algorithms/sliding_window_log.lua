@@ -151,15 +151,16 @@ local function decide(rule, log, now, cost, consume)
   local at, head, base, used = settle(rule, log, now)
   local left = limit - used - cost
   if left < 0 then
+    local reset_after = newest_leaves_after(log, used, window - now)
     if cost > limit then
-      return log, 0, math.max(0, limit - used), NEVER, newest_leaves_after(log, used, window - now), 0
+      return log, 0, math.max(0, limit - used), NEVER, reset_after, 0
     end
     local function units_from_base(block, entry)
       local units = (total_of(block, entry) - base) % TURN
       return units < TURN / 2 and units or 0 -- an entry that has expired stands before the base
     end
     local block, leaves = seek(log, units_from_base, -left - 1) -- the entry whose leaving makes enough room
-    return log, 0, math.max(0, limit - used), time_of(block, leaves) + window - now, newest_leaves_after(log, used, window - now), 0
+    return log, 0, math.max(0, limit - used), time_of(block, leaves) + window - now, reset_after, 0
   end
   if consume then
     return append(log, head, used, at, cost), 1, left, 0, at + window - now, 0
