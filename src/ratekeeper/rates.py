@@ -105,6 +105,19 @@ def window_us(value: object, argument: str = "window") -> int:
     return int(microseconds)
 
 
+def window_start(now: int, window_us: int, latest: list[int]) -> int:
+    """Return when the window of `now` began, as one object for all keys of a window, which `latest` keeps.
+
+    An object for each key would take 32 bytes, and a decision would read it from far away in memory.
+    """
+    start = now - now % window_us
+    known = latest[0]
+    if known == start:
+        return known
+    latest[0] = start
+    return start
+
+
 def rate(value: object, argument: str = "rate") -> Fraction:
     """Read a rate: units per second, or a text such as "10/minute"."""
     if isinstance(value, str):

@@ -22,20 +22,20 @@ SECOND = 1_000_000
 
 @st.composite
 def logs(draw):
-    """A log of two rising columns behind its two first integers."""
+    """A log of two rising columns behind its three first integers."""
     size = draw(st.integers(0, 40) | st.integers(0, 3000))
     steps = st.lists(st.integers(0, 3), min_size=size, max_size=size)
     times, totals = list(accumulate(draw(steps))), list(accumulate(draw(steps)))
-    return [2, 0, *(number for entry in zip(times, totals, strict=True) for number in entry)]
+    return [3, 0, 0, *(number for entry in zip(times, totals, strict=True) for number in entry)]
 
 
 @given(logs(), st.integers(0, 1), st.data())
 def test_seek_finds_the_first_entry_above_a_bound(log, column, data):
-    entries = (len(log) - 2) // 2
+    entries = (len(log) - 3) // 2
     start = data.draw(st.integers(0, entries))
-    values = log[2 + column :: 2]
+    values = log[3 + column :: 2]
     bound = data.draw(st.sampled_from(values or [0])) + data.draw(st.integers(-1, 1))
-    assert _seek(log, 2 + 2 * start, column, bound) == 2 + 2 * bisect_right(values, bound, lo=start)
+    assert _seek(log, 3 + 2 * start, column, bound) == 3 + 2 * bisect_right(values, bound, lo=start)
 
 
 class CountingArray(array):
@@ -140,7 +140,7 @@ def test_running_totals_never_outgrow_the_log():
     rule = SlidingWindowLog(10**12, 60)
     cost = 10**10
     total = 2**63 - 65 * cost
-    log = array("q", [2, total - cost, 0, total])  # one hit, at second 0
+    log = array("q", [3, 0, total - cost, 0, total])  # one hit, at second 0
     for second in range(1, 200):
         log, allowed, *_ = rule.decide(log, second * SECOND, cost, consume=True)
         assert allowed

@@ -23,6 +23,7 @@ class FixedWindow:
     limit: int
     window: rates.Window
     window_us: int = field(init=False, repr=False, compare=False)
+    latest: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "limit", rates.limit(self.limit))
@@ -57,8 +58,8 @@ class FixedWindow:
                 elapsed = now - start
         else:
             count = 0
-            elapsed = now % window
-            start = now - elapsed
+            start = rates.window_start(now, window, self.latest)
+            elapsed = now - start
         total = count + cost
         if total > limit:
             retry_after = window - elapsed if cost <= limit else None
@@ -99,7 +100,7 @@ class FixedWindow:
     def _settle(self, state: State | None, now: int) -> tuple[int, int]:
         """Return the window that a decision at `now` is taken in, and its count."""
         window = self.window_us
-        start = now - now % window
+        start = rates.window_start(now, window, self.latest)
         if state:
             stored = state[0] - state[0] % window
             if start <= stored <= start + window:  # the next window: the clock stepped back, decide at its start

@@ -23,6 +23,7 @@ class SlidingWindowCounter:
     limit: int
     window: rates.Window
     window_us: int = field(init=False, repr=False, compare=False)
+    latest: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "limit", rates.limit(self.limit))
@@ -58,6 +59,8 @@ class SlidingWindowCounter:
             else:
                 start, count, before = self._settle(state, now)
                 elapsed = now - start
+        else:
+            start = rates.window_start(now, window, self.latest)
         used = count
         if before:
             used += before * (window - elapsed if elapsed > 0 else window) // window
@@ -108,7 +111,7 @@ class SlidingWindowCounter:
     def _settle(self, state: State | None, now: int) -> State:
         """Return the window that a decision at `now` is taken in, its count and the count of the one before."""
         window = self.window_us
-        start = now - now % window
+        start = rates.window_start(now, window, self.latest)
         if state:
             stored, count, before = state
             if start <= stored < start + 2 * window:  # the next window: the clock stepped back, decide at its start

@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 from ratekeeper import rates
 from ratekeeper.algorithms.rule import EMPTY, Step
 
-# One flat array of integers a key: where the live entries begin, the running total before them, and then two integers
-# an entry: the time, and the running total of all units up to and including it. Both columns only rise, so what has
-# expired, and which unit must expire to make room, are found by search; 16 bytes an entry, whatever the limit.
+# One flat array of integers a key: where the live entries begin, the time of the first of them and the running total
+# before it, and then two integers an entry: the time, and the running total of all units up to and including it. Both
+# columns only rise, so what has expired, and which unit must expire to make room, are found by search; 16 bytes an
+# entry, whatever the limit.
 Log = Any  # array("q"), or nothing for an untouched key
-_HEAD, _BASE = 0, 1
-_FIRST = 2
+_HEAD, _OLDEST, _BASE = 0, 1, 2
+_FIRST = 3
 _TIME, _TOTAL = 0, 1
 _SHORT = 128  # a log that is shorter gives room back at once, a longer one when half of it has expired
 _FAR = 1 << 61
@@ -52,19 +53,20 @@ class SlidingWindowLog:
         return self.limit, self.window_us, 0, 0
 
     def load(self, value: Sequence[bytes]) -> Log:
-        log = array("q", (_FIRST, 0))
+        log = array("q", (_FIRST, 0, 0))
         for block in value:
             width, begins, before = block[0], int.from_bytes(block[1:8], "big"), log[-1] if len(log) > _FIRST else 0
             for at in range(_BLOCK_HEADER, len(block), 5 + width):
                 total = before + int.from_bytes(block[at + 5 : at + 5 + width], "big")
                 if total > (log[-1] if len(log) > _FIRST else 0):  # an entry that was given back has no units left
                     log.extend((begins + int.from_bytes(block[at : at + 5], "big"), total))
+        log[_OLDEST] = log[_FIRST] if len(log) > _FIRST else 0
         return log
 
     def decide(self, log: Log, now: int, cost: int, consume: bool) -> Step:
         limit = self.limit
         window = self.window_us
-        if consume and log and log[-2] < now < log[log[_HEAD]] + window:  # most often: nothing expired, time went on
+        if consume and log and log[-2] < now < log[_OLDEST] + window:  # most often: nothing expired, time went on
             total = log[-1] + cost
             left = limit - total + log[_BASE]
             if left >= 0:
@@ -115,6 +117,7 @@ class SlidingWindowLog:
             log[total] -= taken
         if log[entry + _TOTAL] == log[entry - 1]:
             del log[entry : entry + 2]
+            log[_OLDEST] = log[head]
         return log
 
     def expires_at(self, log: array[int]) -> int:
@@ -141,7 +144,7 @@ class SlidingWindowLog:
         head = log[_HEAD]
         base = log[_BASE]
         expired = at - window
-        if log[head] <= expired:
+        if log[_OLDEST] <= expired:
             head = _seek(log, head, _TIME, expired)
             base = log[head - 1]
         return at, head, base, log[-1] - base
@@ -161,7 +164,7 @@ def _seek(log: Log, entry: int, column: int, bound: int) -> int:
         stride *= 2
     beyond = min(entry + stride, length)
     while beyond - entry > 2:
-        middle = (entry + beyond) // 4 * 2
+        middle = entry + (beyond - entry) // 4 * 2
         if log[middle + column] <= bound:
             entry = middle
         else:
@@ -171,7 +174,7 @@ def _seek(log: Log, entry: int, column: int, bound: int) -> int:
 
 def _append(log: Log, head: int, base: int, used: int, at: int, cost: int) -> Log:  # noqa: PLR0917 - as _settle gave
     if not used:
-        return array("q", (_FIRST, 0, at, cost))
+        return array("q", (_FIRST, at, 0, at, cost))
     _forget_expired(log, head, base)
     total = log[-1] + cost
     if log[-2] == at:
@@ -196,5 +199,6 @@ def _forget_expired(log: Log, head: int, base: int) -> int:
         if head > _FIRST:
             log[head - 1] = 0
     log[_HEAD] = head
+    log[_OLDEST] = log[head]
     log[_BASE] = base
     return head
