@@ -117,8 +117,18 @@ def test_what_is_admitted_at_once_does_not_wait(clock):
 
 def test_what_is_admitted_at_once_costs_one_hit(clock):
     store = RecordingStore()
-    Limiter(ONE_A_SECOND, store, clock=clock).wait("k")
+    limiter = Limiter(TokenBucket(5, 1), store, clock=clock, on_decision=lambda *_: None)
+    limiter.wait("k", 2)
     assert store.operations == ["hit"]
+    assert limiter.peek("k").remaining == 3
+
+
+def test_what_is_admitted_at_once_on_one_rule_with_nobody_to_tell_needs_no_place_in_line(clock):
+    store = RecordingStore()
+    limiter = Limiter(TokenBucket(5, 1), store, clock=clock)
+    assert limiter.wait("k", 2).remaining == 3
+    assert store.operations == []
+    assert limiter.peek("k").remaining == 3
 
 
 # woken by computed time
@@ -285,6 +295,30 @@ def test_a_waiter_that_would_fit_does_not_overtake_one_that_does_not(clock):
     waits.advance(2, ends=1)
     waits.advance(1, ends=1)
     assert waits.ended == [("large", 3), ("small", 4)]
+
+
+def test_a_task_that_comes_again_at_once_stands_behind_those_who_wait(clock):
+    """Between the end of one wait and the next task's turn nobody has claimed the key; there is the line."""
+    ended = []
+
+    async def main():
+        limiter = AsyncLimiter(TokenBucket(capacity=2, refill_rate=1), clock=clock)
+        await limiter.hit("k", 2)
+
+        async def wait(name, times):
+            for _ in range(times):
+                await limiter.wait("k")
+                ended.append(name)
+
+        tasks = [asyncio.create_task(wait("a", 2)), asyncio.create_task(wait("b", 1))]
+        await until_async(lambda: in_line(limiter) == 2, "two in line")
+        clock.advance(2)
+        await until_async(lambda: len(ended) == 2, "two ends")
+        clock.advance(1)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert ended == ["a", "b", "a"]
 
 
 def test_waiters_on_different_keys_do_not_hold_each_other_up(clock):
@@ -1112,8 +1146,9 @@ def test_limiters_of_different_rules_serve_a_key_that_they_share_in_the_order_of
     first, second = Waits(both, clock), Waits(tenant, clock)
     second.ended, second.calls = first.ended, first.calls
     first.start("ada", key=ADA, cost=10)
-    second.start("bob", key="acme")
-    first.advance(9)
+    first.advance(8)
+    second.start("bob", key="acme")  # though eight units are free
+    first.advance(1)
     assert first.ended == []
     first.advance(1, ends=1)
     first.advance(1, ends=1)

@@ -150,6 +150,9 @@ class Limiter(_Shell):
         timeout = waiting.check_timeout(timeout)
         if not core.enabled:
             return core.tell(key, core.switched_off(demands))
+        at_once = waiting.unhindered(core, key, cost, demands)
+        if at_once is not None:
+            return at_once
         core.give_back_leases(demands)
         waiter = lines.Waiter()
         with core.telling_refusal(key):
@@ -252,6 +255,9 @@ class AsyncLimiter(_Shell):
         timeout = waiting.check_timeout(timeout)
         if not core.enabled:
             return core.tell(key, core.switched_off(demands))
+        at_once = waiting.unhindered(core, key, cost, demands)
+        if at_once is not None:
+            return at_once
         await core.give_back_leases_async(demands)
         waiter = lines.AsyncWaiter()
         with core.telling_refusal(key):

@@ -157,6 +157,12 @@ class Lines:
         self._claims: dict[Hashable, list[int]] = {}  # by key: the tickets of those who wait for it, in order
         self._claimed: dict[int, tuple[Hashable, Waiter | AsyncWaiter]] = {}  # by ticket
 
+    def wait_for(self, name: Hashable, demands: Sequence[Demand]) -> bool:
+        """Tell whether somebody stands in the line of this name, or waits for one of these keys in another."""
+        return bool(self.by_name) and (
+            name in self.by_name or any(identity(demand) in self._claims for demand in demands)
+        )
+
     def leave(self, name: Hashable, ticket: int, *, as_foreseen: bool = False) -> None:
         """Take a place out of its line and wake whoever is first then."""
         with self.lock:

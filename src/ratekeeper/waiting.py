@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,24 +42,36 @@ class Hit(NamedTuple):
 Flow = Generator[Any, Any, "Decision"]
 
 
+def unhindered(core: Core, key: Any, cost: Any, demands: Sequence[Demand]) -> Decision | None:
+    """Be admitted at once, in memory, if nobody stands in line; None: not admitted, or not to be had like this."""
+    if core.at_once is None or core.shapes or core.lines.wait_for(_turns(demands), demands):
+        return None
+    decision = core.at_once(key, cost)
+    return decision if decision.allowed else None
+
+
 def wait(core: Core, demands: Sequence[Demand], timeout: float | None, waiter: Waiter | AsyncWaiter) -> Flow:
     """Return once admitted and, where a bucket shapes, departed; raise RateLimited as soon as that is hopeless."""
     if any(demand.cost > demand.binding.rule.limit for demand in demands):
         raise RateLimited((yield from _standing(core, demands)))
     deadline = None if timeout is None else core.timer() + round(timeout * 1e9)
-    name = tuple(map(identity, demands))
-    with Place(core.lines, ("turn", name), waiter, demands) as turn:
+    with Place(core.lines, _turns(demands), waiter, demands) as turn:
         if not turn.is_first():
             yield from _wait_for_turn(core, turn, deadline)
         decision, outcome, answered_ns = yield from _until_admitted(core, turn, deadline)
         turn.served = True
         waiter.charge = outcome.charge
         if core.shapes:  # without a delay too: those who were to depart before may be slow to wake up
-            with Place(core.lines, ("departure", name), waiter, demands) as queue:
+            with Place(core.lines, ("departure", *map(identity, demands)), waiter, demands) as queue:
                 turn.leave()  # only now, so that departures keep the order of turns
                 departure_ns = answered_ns + max(answer[4] for answer in outcome.answers) * 1000
                 yield from _until_departed(core, queue, departure_ns, outcome)
     return decision
+
+
+def _turns(demands: Sequence[Demand]) -> Hashable:
+    """Return the name of the line of those who wait for these keys to admit them."""
+    return ("turn", *map(identity, demands))
 
 
 def _until_departed(core: Core, queue: Place, departure_ns: int, outcome: Outcome) -> Generator[Any, Any, None]:
