@@ -115,7 +115,6 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
             kind = operation, id(binding), cost
             if kind == last and type(key) is str is type(last_key) and key == last_key and count == 1:
                 times += 1
-                parts[at + 1] = _number(times)
                 continue
             last_key = key
             names.append(key_name(wires[id(binding)], key))
@@ -124,8 +123,9 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
             names += [key_name(wires[id(binding)], key) for binding, key, _ in demands]
         if kind == last and times == 1:
             count += 1
-            parts[at] = _number(count)
             continue
+        if count:
+            parts[at], parts[at + 1] = _number(count), _number(times)
         last, count, times, at = kind, 1, 1, len(parts) + 1
         parts += _text(operation), _ONE, _ONE, _number(len(demands))
         for binding, _, cost in demands:
@@ -134,6 +134,7 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
         if charge is not None:
             last = None  # the next one is of another charge
             parts += map(_number, chain.from_iterable(zip(charge.at_us, charge.ends_us, strict=True)))
+    parts[at], parts[at + 1] = _number(count), _number(times)
     time = _SERVER_TIME if now_us is None else _number(now_us)
     rules = [wires[binding].rule for binding in table]
     length = _length(2 + _RULE * len(rules) + len(parts))
@@ -179,6 +180,12 @@ def numbers_in(value: bytes) -> tuple[int, ...]:
 def decode(reply: Sequence[int], requests: Sequence[Request]) -> list[Outcome]:
     """Return the outcome of each request."""
     now = reply[0]
+    if len(reply) == 1 + (1 + _ANSWER) * len(requests):  # one demand each, nearly always
+        rest = iter(reply[1:])
+        return [
+            outcome_at(now, [(allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay)], steady)
+            for steady, allowed, remaining, retry, reset_after, delay in zip(*[rest] * (1 + _ANSWER), strict=True)
+        ]
     outcomes = []
     at = 1
     for _, demands, _ in requests:
