@@ -25,6 +25,17 @@ def service(store="memory://"):
         served.stop()
 
 
+def hold(page, address):
+    """Keep back what the page asks of an address, and return the list of it."""
+    held = []
+
+    def keep(route):
+        held.append(route)
+
+    page.route(address, keep)
+    return held
+
+
 @pytest.fixture(scope="package")
 def browser():
     program = chromium.program()

@@ -5,7 +5,7 @@ import re
 from playwright.sync_api import expect
 
 from tests.browser.cards import SLOW, Card, all_cards
-from tests.browser.conftest import REFUSED
+from tests.browser.conftest import REFUSED, hold
 
 
 def test_a_request_is_answered_and_drawn_as_a_peek_sees_it(page):
@@ -72,6 +72,53 @@ def test_bad_numbers_are_refused_beside_their_field_by_the_server(visitor):
         expect(card.error("count")).to_have_text("count must be a whole number from 1 to 50, not 51")
         assert card.state()["peek"]["remaining"] == 10
     assert all(REFUSED in text for text in visitor.complaints)
+    visitor.complaints.clear()
+
+
+def test_an_older_answer_says_nothing_after_a_newer_one(visitor):
+    page = visitor.open()
+    card = Card(page, "token-bucket")
+    held = hold(page, "**/api/rate-limit/token-bucket")
+    for cost in ("0", "1"):
+        card.field("cost").fill(cost)
+        with page.expect_request("**/api/rate-limit/token-bucket"):
+            card.press("Send request")
+    refused, admitted = held
+    admitted.continue_()
+    expect(card.answers).to_have_count(1)
+    expect(card.error("cost")).to_be_empty()
+    page.evaluate(
+        """() => {
+            window.said = [];
+            const note = () => window.said.push(document.getElementById("token-bucket-cost-error").textContent);
+            new MutationObserver(note).observe(document.getElementById("token-bucket-cost-error"), {childList: true});
+        }"""
+    )
+    with page.expect_response("**/api/rate-limit/token-bucket") as late:
+        refused.continue_()
+    late.value.finished()
+    page.evaluate("new Promise((resolve) => setTimeout(resolve, 100))")  # the page has read the answer by then
+    assert page.evaluate("window.said") == []
+    assert all(REFUSED in text for text in visitor.complaints)
+    visitor.complaints.clear()
+
+
+def test_what_is_wrong_with_a_burst_stays_until_another_is_sent(visitor):
+    page = visitor.open()
+    card = Card(page, "token-bucket")
+    card.root.get_by_text("Another burst").click()
+    card.field("count").fill("51")
+    card.press("Send burst")
+    expect(card.error("count")).not_to_be_empty()
+    for _ in range(2):
+        with page.expect_response("**/api/rate-limit/token-bucket/state") as asked:
+            pass
+        asked.value.finished()
+    expect(card.error("count")).not_to_be_empty()
+    expect(card.field("count")).to_have_attribute("aria-invalid", "true")
+    card.field("count").fill("5")
+    card.press("Send burst")
+    expect(card.error("count")).to_be_empty()
     visitor.complaints.clear()
 
 

@@ -9,22 +9,11 @@ from playwright.sync_api import expect
 from ratekeeper.simulate import PATTERNS
 from tests import servers
 from tests.browser.cards import Card
-from tests.browser.conftest import REFUSED, service
+from tests.browser.conftest import REFUSED, hold, service
 
 
 def table(page):
     return page.locator("#compare tbody").inner_text()
-
-
-def hold(page):
-    """Keep back what the page asks of the comparison, and return the list of it."""
-    held = []
-
-    def keep(route):
-        held.append(route)
-
-    page.route("**/api/compare", keep)
-    return held
 
 
 def test_the_double_burst_of_the_fixed_window_is_seen(page):
@@ -78,7 +67,7 @@ def test_the_comparison_is_downloaded(page):
 
 
 def test_an_answer_that_comes_late_does_not_replace_a_later_run(page):
-    held = hold(page)
+    held = hold(page, "**/api/compare")
     for limit in ("3", "4"):
         page.fill("#compare-limit", limit)
         with page.expect_request("**/api/compare"):
@@ -98,7 +87,7 @@ def test_an_answer_that_comes_late_does_not_replace_a_later_run(page):
 
 def test_nothing_is_downloaded_before_there_is_a_result(visitor):
     page = visitor.context.new_page()
-    held = hold(page)
+    held = hold(page, "**/api/compare")
     with page.expect_request("**/api/compare"):
         page.goto(f"{visitor.url}/")
     buttons = [page.get_by_role("button", name=f"Download {kind}") for kind in ("SVG", "JSON")]

@@ -10,6 +10,7 @@ import { HEIGHT, PICTURES, WIDTH } from "./pictures.js";
 import { html, say, svg } from "./svg.js";
 
 const MOST_BURST = 50;
+const ALL = ""; // stands for what no single field is to blame for
 const cut = (text) => (text.length > 600 ? `${text.slice(0, 600)} …` : text);
 
 export class Card {
@@ -19,6 +20,7 @@ export class Card {
     this.path = `/api/rate-limit/${definition.algorithm}`;
     this.changed = changed;
     this.snapshot = null;
+    this.attempts = 0; // so far
     this.isVisible = true;
     this.fields = new Map();
     this.root = this.build();
@@ -39,7 +41,8 @@ export class Card {
     const ten = () => this.send("/burst", { count: 10 });
     const many = () => this.send("/burst", { count: this.value("count"), concurrent: this.atOnce.checked });
     this.atOnce = html("input", { type: "checkbox", id: `${id}-at-once` });
-    this.trouble = html("p", { class: "error", id: `${id}-error`, role: "alert" });
+    const trouble = html("p", { class: "error", id: `${id}-error`, role: "alert" });
+    this.fields.set(ALL, { error: trouble, told: 0 });
     return html(
       "article",
       { class: "card", id, "aria-labelledby": `${id}-title` },
@@ -73,7 +76,7 @@ export class Card {
             html("button", { type: "button", class: "burst", onclick: many }, "Send burst"),
           ),
         ),
-        this.trouble,
+        trouble,
       ),
       status,
       box,
@@ -86,7 +89,7 @@ export class Card {
     const error = html("span", { class: "error", id: `${id}-error` });
     const input = html("input", { id, name, value, inputmode: "decimal", autocomplete: "off", "aria-describedby": `${id}-error` });
     if (name !== "count") input.addEventListener("input", () => this.later());
-    this.fields.set(name, { input, error });
+    this.fields.set(name, { input, error, told: 0 });
     return html("div", { class: "field" }, html("label", { for: id }, `${label} `, html("small", {}, unit)), input, error);
   }
 
@@ -115,7 +118,7 @@ export class Card {
     const isFine = await this.attempt(async () => {
       const answer = await post(this.path + route, { ...this.body(), ...more });
       this.answers.add(Array.isArray(answer) ? answer : [answer]);
-    });
+    }, [...this.fields.keys()]);
     if (isFine) {
       await this.refresh();
       this.changed();
@@ -140,29 +143,34 @@ export class Card {
       this.root.classList.toggle("is-away", snapshot.degraded);
       this.showStore();
       this.tick(came);
-    });
+    }, [...this.fields.keys()].filter((name) => name !== "count")); // which is for bursts only
   }
 
-  /** Run something, and show what the server has against it beside the field; tell whether it went well. */
-  async attempt(action) {
+  /** Do something with these fields, show what the server has against one beside it, and tell whether it went well. */
+  async attempt(action, names) {
+    const attempt = ++this.attempts;
+    let refusal = null;
     try {
       await action();
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      this.complain(error);
-      return false;
+      refusal = error;
     }
-    this.complain(null);
-    return true;
+    this.complain(refusal, names, attempt);
+    return refusal === null;
   }
 
-  complain(refusal) {
-    for (const [name, { input, error }] of this.fields) {
-      const isAtFault = refusal?.field === name;
-      say(error, isAtFault ? refusal.message : "");
-      input.setAttribute("aria-invalid", String(isAtFault));
+  /** Show what came of an attempt beside each of these fields of which no later attempt has told. */
+  complain(refusal, names, attempt) {
+    const blamed = this.fields.has(refusal?.field) ? refusal.field : ALL;
+    for (const name of names) {
+      const field = this.fields.get(name);
+      if (field.told > attempt) continue;
+      field.told = attempt;
+      const isAtFault = refusal !== null && name === blamed;
+      say(field.error, isAtFault ? refusal.message : "");
+      field.input?.setAttribute("aria-invalid", String(isAtFault));
     }
-    say(this.trouble, refusal && !this.fields.has(refusal.field) ? refusal.message : "");
   }
 
   /** Draw the moment; `now` is the browser's clock in milliseconds. */
@@ -207,9 +215,12 @@ export class Card {
 
   async showLua() {
     if (this.lua.childElementCount) return;
-    await this.attempt(async () => {
+    try {
       const source = await get(`/api/script/${this.definition.algorithm}`);
       this.lua.replaceChildren(...pieces(source).map(({ kind, text }) => html("span", { class: kind }, text)));
-    });
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      say(this.lua, error.message);
+    }
   }
 }
