@@ -50,6 +50,19 @@ def test_nothing_is_wider_than_the_screen(page):
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+def test_the_table_of_the_comparison_is_seen_whole_on_every_screen(page):
+    table = page.get_by_role("table", name="Totals of the comparison")
+    for width in (1280, 768, 600, 390, 320):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(table.get_by_role("row")).to_have_count(7)
+        expect(table.get_by_role("columnheader")).to_have_count(6)
+        cut = """(table) => [...table.querySelectorAll("th, td")]
+            .filter((cell) => cell.scrollWidth > cell.clientWidth || cell.getBoundingClientRect().right > innerWidth)
+            .map((cell) => cell.textContent)"""
+        assert table.evaluate(cut) == []
+        assert table.evaluate("(table) => table.scrollWidth <= table.parentElement.clientWidth")
+
+
 def test_a_burst_is_told_to_who_hears_the_page(page):
     card = Card(page, "fixed-window")
     card.press("Burst 10")

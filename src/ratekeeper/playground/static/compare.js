@@ -132,7 +132,8 @@ export class Compare {
       const delay = rule.shaping ? `${short(rule.shaping.longest_delay_us / 1e6)} s` : "–";
       const peak = `${rule.peak.units}${rule.peak.units > rule.limit ? " ▲" : ""}`;
       const cells = [rule.admitted.requests, rule.denied.requests, peak, log(rule), delay];
-      return html("tr", {}, html("th", { scope: "row" }, title(rule)), ...cells.map((cell) => html("td", {}, String(cell))));
+      const head = html("th", { role: "rowheader", scope: "row" }, title(rule));
+      return html("tr", { role: "row" }, head, ...cells.map((cell) => html("td", { role: "cell" }, String(cell))));
     });
     this.table.replaceChildren(...rows);
   }
