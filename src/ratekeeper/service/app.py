@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping
-from importlib import import_module
-from importlib.util import find_spec
 
 from ratekeeper import AsyncLimiter
 from ratekeeper.algorithms import Rule
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.http import Headers, HeaderWriter
+from ratekeeper.playground import mount as mount_playground
 from ratekeeper.service import api, asgi
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.live import Live
@@ -127,8 +126,8 @@ def create_app(
     service = Service(store, deadline)
     router = Router()
     api.mount(router, service)
-    if playground and find_spec("ratekeeper.playground") is not None:
-        import_module("ratekeeper.playground").mount(router, service)
+    if playground:
+        mount_playground(router, service)
     else:
         router.add("GET", "/", _placeholder)
     return App(router, Guards(hosts, token), service)
