@@ -5,3 +5,5 @@ all routes share; `bodies` reads what a request asks for, `api` answers it, `gua
 `live` counts; `openapi` describes it; `asgi` and `rsgi` are the servers' side; `serve` is the command. Needs
 `ratekeeper[server]`.
 """
+
+DEADLINE = 0.1  # seconds that Redis has for a decision, unless told

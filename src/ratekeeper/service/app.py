@@ -11,7 +11,7 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.http import Headers, HeaderWriter
 from ratekeeper.playground import mount as mount_playground
-from ratekeeper.service import api, asgi
+from ratekeeper.service import DEADLINE, api, asgi
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.live import Live
 from ratekeeper.service.web import HTML, Problem, Request, Response, Router
@@ -36,7 +36,7 @@ class Limited:
 class Service:
     """What all routes share: one store, its limiters, the counters."""
 
-    def __init__(self, store: MemoryStore | AsyncRedisStore, deadline: float = 0.1) -> None:
+    def __init__(self, store: MemoryStore | AsyncRedisStore, deadline: float = DEADLINE) -> None:
         self.store = store
         self._deadline = deadline
         self.live = Live()
@@ -111,7 +111,7 @@ def create_app(
     *,
     token: str | None = None,
     hosts: Collection[str] = (),
-    deadline: float = 0.1,
+    deadline: float = DEADLINE,
     playground: bool = True,
 ) -> App:
     """Make the application.

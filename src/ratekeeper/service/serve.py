@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper.errors import InvalidRule, StoreUnavailable
+from ratekeeper.service import DEADLINE
 
 if TYPE_CHECKING:
     from ratekeeper.service.app import App
@@ -54,7 +55,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--deadline",
         type=seconds,
-        default=0.1,
+        default=DEADLINE,
         metavar="SECONDS",
         help="how long Redis has for a decision; then this process decides (default: %(default)s)",
     )
