@@ -50,14 +50,14 @@ async def events(request):
     return StreamingResponse(tell(), media_type="text/event-stream")
 
 
-async def endless(request):
+async def long(request):
     async def chunks():
         try:
             while True:
                 yield "x" * 1000
                 await asyncio.sleep(0.01)
         finally:
-            seen[f"left {request.headers['x-client']}"] += 1
+            seen[f"ended {request.headers['x-client']}"] += 1
 
     return StreamingResponse(chunks(), media_type="text/plain")
 
@@ -100,6 +100,10 @@ async def plan(request):
     return {"free": "1/day", "house": None}.get(request.header("x-plan")[0])
 
 
+def cost_of(request):
+    return int((request.header("x-cost") or ["100"])[0])
+
+
 def size_of(request, answer):
     return answer.size
 
@@ -110,16 +114,19 @@ paths = [
     Path("/seen", how_many),
     Path("/stream", stream),
     Path("/events", events),
-    Path("/endless", endless),
+    Path("/long", long),
     Path("/quiet", quiet),
     Path("/not-modified", not_modified),
     Path("/fails", fails),
     Path("/background", background),
     Path("/echo", echo, methods=["POST"]),
+    Path("/shaped", hello),
     Path("/shaped", echo, methods=["POST"]),
     Path("/held", echo, methods=["POST"]),
     Path("/sized", stream),
     Path("/plan", hello),
+    Path("/concurrent", hello),
+    Path("/brief", hello),
     WebSocketRoute("/talk", talk),
 ]
 app = RateLimitMiddleware(
@@ -130,11 +137,12 @@ app = RateLimitMiddleware(
     routes=[
         Route("/shaped", "leaky-bucket 50/s burst 20 shaping"),
         Route("/held", "leaky-bucket 1/s burst 20 shaping"),
-        Route("/sized", FixedWindow(1000, LONG), cost=100, settle=size_of),
+        Route("/sized", FixedWindow(1000, LONG), cost=cost_of, settle=size_of),
         Route("/quiet", FixedWindow(1000, LONG), cost=100, settle=size_of, name="quiet"),
         Route("/quiet/one", FixedWindow(1000, LONG), name="quiet"),
         Route("/plan", plan),
         Route("/concurrent", FixedWindow(50, LONG)),
+        Route("/brief", "fixed-window 2/s"),
     ],
     store=os.environ.get("RATEKEEPER_STORE", "memory://"),
     on_error="raise",  # a fallback would hide a broken engine
