@@ -170,11 +170,13 @@ def test_a_failure_of_ours_is_a_problem_that_gives_nothing_away(caplog):
         raise RuntimeError("secret")
 
     service = InProcess(playground=False)
-    service.app.router.add("GET", "/fail", fail)
-    answer = service.ask("GET", "/fail")
+    service.app.router.add("GET", "/fail/{name}", fail)
+    answer = service.ask("GET", "/fail/ada%0ainjected")
     assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
     assert "secret" not in answer.text
     assert "secret" in caplog.text
+    assert [record.getMessage() for record in caplog.records if record.name == "ratekeeper"] == ["a request failed"]
+    assert "injected" not in caplog.text
 
 
 def test_a_route_reads_json_of_a_type_and_an_empty_body_is_none():

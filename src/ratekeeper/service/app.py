@@ -94,7 +94,7 @@ class App:
         except StoreUnavailable as error:
             response = Problem(503, str(error)).response()
         except Exception:  # noqa: BLE001 - whatever it is, who asked gets an answer
-            _log.exception("%s %s failed", request.method, request.path)
+            _log.exception("a request failed")  # what was asked is not for the log; the traceback says where
             response = Problem(500, "this should not have happened; the log says more").response()
         if request.method == "HEAD":
             response.body = b""
