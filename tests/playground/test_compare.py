@@ -73,6 +73,7 @@ def test_what_cannot_be_compared_is_refused_with_the_field_to_blame(visitor, bod
     answer = compare(visitor, **body)
     assert (answer.status_code, answer.json()["field"]) == (400, field)
     assert len(answer.json()["error"]) > 10
+    assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_an_empty_body_is_the_boundary_attack(visitor):

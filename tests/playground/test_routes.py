@@ -203,8 +203,10 @@ def test_an_unknown_algorithm_is_400_and_says_which_there_are(visitor, path):
 )
 def test_what_cannot_be_used_is_refused_with_the_field_to_blame(visitor, algorithm, body, field, error):
     answer = post(visitor, algorithm, body)
-    assert (answer.status_code, answer.json()["field"]) == (400, field)
+    assert (answer.status_code, answer.json().get("field")) == (400, field)
     assert answer.json()["error"].startswith(error)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["detail"] == answer.json()["error"]
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,9 @@ def mount(router: Router) -> None:
 
 async def compare(request: Request) -> Response:
     """Answer with what each algorithm does with the traffic that is asked for."""
-    try:
-        body = read_body(await request.json())
-        rules = _rules(body)
-        traffic = _traffic(body, rules[0])
-    except Unusable as error:
-        return json_response({"error": str(error), "field": error.field}, 400)
+    body = read_body(await request.json())
+    rules = _rules(body)
+    traffic = _traffic(body, rules[0])
     simulation = await asyncio.to_thread(simulate, traffic, rules)
     return json_response(simulation.to_json())
 
@@ -81,8 +78,6 @@ def _traffic(body: Mapping[str, Any], target: Rule) -> Traffic:
             raise Unusable(f"{field}: that is more than {MOST_REQUESTS:,} requests; make it less", field)
         duration = Fraction(duration_us, rates.SECOND_US)
         return generate(name, target, rate=rate, duration=duration, seed=seed, cost=cost)
-    except Unusable:
-        raise
     except (TypeError, ValueError) as error:
         raise _blamed(error, "traffic") from None
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from ratekeeper import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from ratekeeper.algorithms import Rule
 from ratekeeper.playground.visitors import LASTS
 from ratekeeper.rates import SECOND_US, show
+from ratekeeper.service.web import Problem, Response
 
 MOST_BURST = 50
 _WINDOW = {"maxRequests": ("limit", 10), "windowSeconds": ("window", 10)}
@@ -26,12 +29,17 @@ ALGORITHMS = tuple(_RULES)
 _KNOWN = {name for _, fields in _RULES.values() for name in fields}
 
 
-class Unusable(ValueError):
+class Unusable(Problem):
     """A body that cannot be used; `field` is the part that is to blame."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
-        super().__init__(message)
-        self.field = field
+        super().__init__(400, message, field=field)
+
+    def response(self) -> Response:
+        """Return the problem document, in which the detail is the `error`, too, that the demo's users know."""
+        response = super().response()
+        response.body = msgspec.json.encode(msgspec.json.decode(response.body) | {"error": self.detail})
+        return response
 
 
 def check_algorithm(algorithm: str) -> str:

@@ -18,7 +18,7 @@ from ratekeeper.stores.port import Inspection
 
 if TYPE_CHECKING:
     from ratekeeper.service.app import Service
-    from ratekeeper.service.web import Handler, Router
+    from ratekeeper.service.web import Router
 
 PREFIX = "playground"
 MOST_ENTRIES = 1_000  # of a log, the newest
@@ -28,23 +28,11 @@ TEXT = b"text/plain; charset=utf-8"
 def mount(router: Router, service: Service) -> None:
     """Add the routes."""
     demo = Demo(service)
-    router.add("POST", "/api/rate-limit/reset", _answering(demo.reset))
-    router.add("POST", "/api/rate-limit/{algorithm}", _answering(demo.hit))
-    router.add("POST", "/api/rate-limit/{algorithm}/burst", _answering(demo.burst))
-    router.add("POST", "/api/rate-limit/{algorithm}/state", _answering(demo.state))
-    router.add("GET", "/api/script/{algorithm}", _answering(script))
-
-
-def _answering(handler: Handler) -> Handler:
-    """Have what cannot be used answered as the demo's users know it."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except Unusable as error:
-            return json_response({"error": str(error), "field": error.field}, 400)
-
-    return answer
+    router.add("POST", "/api/rate-limit/reset", demo.reset)
+    router.add("POST", "/api/rate-limit/{algorithm}", demo.hit)
+    router.add("POST", "/api/rate-limit/{algorithm}/burst", demo.burst)
+    router.add("POST", "/api/rate-limit/{algorithm}/state", demo.state)
+    router.add("GET", "/api/script/{algorithm}", script)
 
 
 class Demo:
