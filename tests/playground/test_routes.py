@@ -14,6 +14,7 @@ import ratekeeper.playground
 from ratekeeper import Limiter
 from tests import servers
 from tests.playground.serving import served
+from tests.proxy import Proxy
 
 ALGORITHMS = ["fixed-window", "sliding-window-log", "sliding-window-counter", "token-bucket", "leaky-bucket"]
 LONG = {  # rules that hardly move while a test runs
@@ -98,12 +99,39 @@ def test_a_cost_that_never_fits_has_no_time_to_retry(visitor):
     assert (answer["allowed"], answer["retryAfter"]) == (False, None)
 
 
-def test_reset_forgets_every_rule_that_the_visitor_has_tried(anywhere):
+def test_reset_forgets_every_rule_that_the_visitor_has_used(anywhere):
     for algorithm in ALGORITHMS:
         post(anywhere, f"{algorithm}/burst", {"config": LONG[algorithm]})
     assert post(anywhere, "reset").json() == {"ok": True}
     left = [post(anywhere, algorithm, {"config": LONG[algorithm]}).json()["remaining"] for algorithm in ALGORITHMS]
     assert left == [4, 4, 4, 4, 4]
+
+
+def test_reset_forgets_what_was_used_however_many_rules_were_looked_at_since(visitor):
+    post(visitor, "fixed-window/burst", {"config": LONG["fixed-window"]})
+    for limit in range(20, 100):
+        post(visitor, "fixed-window/state", {"config": LONG["fixed-window"] | {"maxRequests": limit}})
+    post(visitor, "reset")
+    assert post(visitor, "fixed-window", {"config": LONG["fixed-window"]}).json()["remaining"] == 4
+
+
+def test_what_was_reset_while_redis_was_away_is_reset_again_when_it_is_back():
+    body = {"config": LONG["fixed-window"]}
+    with (
+        Proxy(servers.shared(servers.newest()).port) as proxy,
+        served(proxy.url) as url,
+        httpx.Client(base_url=url) as visitor,
+    ):
+        post(visitor, "fixed-window/burst", body)
+        proxy.refuse()
+        assert post(visitor, "reset").json() == {"ok": True}
+        proxy.mode = "pass"
+        give_up = time.monotonic() + servers.PATIENCE
+        while visitor.get("/readyz").json() != {"status": "healthy"}:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        post(visitor, "reset")
+        assert post(visitor, "fixed-window", body).json()["remaining"] == 4
 
 
 def test_visitors_do_not_see_each_other(site, visitor):

@@ -9,7 +9,7 @@ def test_the_latest_rules_of_a_visitor_are_remembered():
     known = Visitors()
     for limit in range(1, visitors.MOST_RULES + 2):
         known.remember("ada", FixedWindow(limit, 1))
-    rules = known.forget("ada")
+    rules = known.used("ada")
     assert [rules[0], len(rules)] == [FixedWindow(2, 1), visitors.MOST_RULES]
 
 
@@ -18,4 +18,4 @@ def test_the_latest_visitors_are_remembered(monkeypatch):
     known = Visitors()
     for name in ("ada", "bob", "cy"):
         known.remember(name, FixedWindow(1, 1))
-    assert [len(known.forget(name)) for name in ("ada", "bob", "cy")] == [0, 1, 1]
+    assert [len(known.used(name)) for name in ("ada", "bob", "cy")] == [0, 1, 1]

@@ -44,6 +44,7 @@ class Demo:
 
     async def hit(self, request: Request) -> Response:
         asked = await self._read(request)
+        self._visitors.remember(asked.visitor, asked.rule)
         return json_response(await asked.hit(), headers=asked.headers)
 
     async def burst(self, request: Request) -> Response:
@@ -52,6 +53,7 @@ class Demo:
         concurrent = asked.body.get("concurrent", False)
         if not isinstance(concurrent, bool):
             raise Unusable("concurrent must be true or false", "concurrent")
+        self._visitors.remember(asked.visitor, asked.rule)
         if concurrent:
             answers = await asyncio.gather(*(asked.hit() for _ in range(count)))
         else:
@@ -60,7 +62,7 @@ class Demo:
 
     async def reset(self, request: Request) -> Response:
         visitor, headers = self._visitors.recognize(request)
-        for rule in self._visitors.forget(visitor):
+        for rule in self._visitors.used(visitor):  # which stay known: while the store is away, it keeps what it has
             await self._limiter(rule).reset(visitor)
         return json_response({"ok": True}, headers=headers)
 
@@ -91,7 +93,6 @@ class Demo:
         rule = read_rule(request.params["algorithm"], body)
         cost = read_number(body, "cost", 1, rates.MAX_LIMIT)
         visitor, headers = self._visitors.recognize(request)
-        self._visitors.remember(visitor, rule)
         return Asked(body, rule, cost, visitor, headers, self._limiter(rule), self._service.live.count)
 
 

@@ -20,11 +20,11 @@ _NAME = re.compile(r"([0-9a-f]{32})\.([0-9]{1,12})\.([0-9a-f]{64})")
 
 
 class Visitors:
-    """Hands out sessions and reads them back, and knows which rules each visitor has tried: the latest ones of each."""
+    """Hands out sessions and reads them back, and knows which rules each visitor has used: the latest ones of each."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
-        self._tried: OrderedDict[str, OrderedDict[Rule, None]] = OrderedDict()
+        self._used: OrderedDict[str, OrderedDict[Rule, None]] = OrderedDict()
 
     def recognize(self, request: Request) -> tuple[str, list[tuple[bytes, bytes]]]:
         """Return the visitor, and the header that makes one of who is new."""
@@ -39,19 +39,19 @@ class Visitors:
         return visitor, [(b"set-cookie", cookie.encode())]
 
     def remember(self, visitor: str, rule: Rule) -> None:
-        """Note that a visitor has tried a rule."""
-        tried = self._tried.setdefault(visitor, OrderedDict())
-        self._tried.move_to_end(visitor)
-        tried[rule] = None
-        tried.move_to_end(rule)
-        if len(tried) > MOST_RULES:
-            tried.popitem(last=False)
-        if len(self._tried) > MOST_VISITORS:
-            self._tried.popitem(last=False)
+        """Note that a visitor uses a rule."""
+        used = self._used.setdefault(visitor, OrderedDict())
+        self._used.move_to_end(visitor)
+        used[rule] = None
+        used.move_to_end(rule)
+        if len(used) > MOST_RULES:
+            used.popitem(last=False)
+        if len(self._used) > MOST_VISITORS:
+            self._used.popitem(last=False)
 
-    def forget(self, visitor: str) -> list[Rule]:
-        """Return the rules that a visitor has tried, and forget them."""
-        return list(self._tried.pop(visitor, ()))
+    def used(self, visitor: str) -> list[Rule]:
+        """Return the rules that a visitor has used."""
+        return list(self._used.get(visitor, ()))
 
     def _is_ours(self, visitor: str, expires: str, signature: str) -> bool:
         return hmac.compare_digest(signature, self._sign(visitor, expires)) and int(expires) > _now()
