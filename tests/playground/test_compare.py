@@ -1,5 +1,8 @@
 """The comparison: what it answers, that it is the same each time, and what it refuses."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import httpx
 import pytest
 
@@ -74,6 +77,13 @@ def test_what_cannot_be_compared_is_refused_with_the_field_to_blame(visitor, bod
     assert (answer.status_code, answer.json()["field"]) == (400, field)
     assert len(answer.json()["error"]) > 10
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_comparisons_take_turns_in_one_thread(visitor):
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda seed: compare(visitor, traffic="poisson", seed=seed), range(24)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len([thread for thread in threading.enumerate() if thread.name.startswith("compare")]) == 1
 
 
 def test_an_empty_body_is_the_boundary_attack(visitor):
