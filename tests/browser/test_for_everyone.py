@@ -5,6 +5,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.browser.cards import Card, all_cards
+from tests.browser.conftest import REFUSED
 
 _FRAMES_WITH_CHANGES = """() => new Promise((resolve) => {
     let [frames, changes, changed] = [0, 0, false];
@@ -67,6 +68,36 @@ def test_a_burst_is_told_to_who_hears_the_page(page):
     card = Card(page, "fixed-window")
     card.press("Burst 10")
     expect(card.root.get_by_role("status")).to_have_text("10 sent: 10 allowed, 0 denied")
+
+
+def test_the_same_answer_again_is_told_again(page):
+    card = Card(page, "fixed-window")
+    card.field("cost").fill("11")
+    status = card.root.get_by_role("status")
+    card.press("Send request")
+    expect(status).to_have_text("denied: it can never fit")
+    status.evaluate(
+        """(node) => {
+            window.told = 0;
+            new MutationObserver(() => { window.told += 1; }).observe(node, {childList: true});
+        }"""
+    )
+    card.press("Send request")
+    expect(card.answers).to_have_count(2)
+    assert page.evaluate("window.told") == 1
+
+
+def test_a_refused_request_is_told_to_who_hears_the_page(visitor):
+    page = visitor.open()
+    card = Card(page, "fixed-window")
+    card.field("cost").fill("0")
+    card.press("Send request")
+    expect(card.root.get_by_role("status")).to_contain_text("cost must be a whole number")
+    page.fill("#compare-limit", "0")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator("#compare [role=status]")).to_contain_text("limit must be")
+    assert all(REFUSED in text for text in visitor.complaints)
+    visitor.complaints.clear()
 
 
 def test_pictures_have_their_numbers_as_text(page):

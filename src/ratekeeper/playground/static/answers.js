@@ -1,7 +1,7 @@
 // The log of a card's answers: allowed with what remains, denied with a countdown, queued with its departure.
 
 import { duration } from "./layout.js";
-import { html, say } from "./svg.js";
+import { html, say, tell } from "./svg.js";
 
 const MOST = 60;
 
@@ -54,14 +54,14 @@ export class Answers {
     }
     while (this.list.childElementCount > MOST) this.list.lastElementChild.remove();
     this.moving = this.moving.slice(-MOST);
-    say(this.status, summary(answers));
+    tell(this.status, summary(answers));
   }
 
-  clear(message) {
+  clear() {
     this.list.replaceChildren();
     this.moving = [];
     this.count = 0;
-    say(this.status, message);
+    say(this.status, "");
   }
 
   tick(now) {

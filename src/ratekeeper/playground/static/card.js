@@ -7,7 +7,7 @@ import { duration, short } from "./layout.js";
 import { pieces } from "./lua.js";
 import { project } from "./model.js";
 import { HEIGHT, PICTURES, WIDTH } from "./pictures.js";
-import { html, say, svg } from "./svg.js";
+import { html, say, svg, tell } from "./svg.js";
 
 const MOST_BURST = 50;
 const ALL = ""; // stands for what no single field is to blame for
@@ -96,7 +96,7 @@ export class Card {
   store() {
     const cell = () => html("dd", {});
     this.held = { key: cell(), raw: cell(), ttl: cell(), bytes: cell() };
-    this.lua = html("pre", { class: "lua", tabindex: "0", "aria-label": `Lua of the ${this.definition.title}` });
+    this.lua = html("pre", { class: "lua", tabindex: "0", role: "group", "aria-label": `Lua of the ${this.definition.title}` });
     const script = html("details", {}, html("summary", {}, "The Lua that Redis runs"), this.lua);
     script.addEventListener("toggle", () => script.open && this.showLua());
     const names = { key: "Key", raw: "Raw value", ttl: "Expires in", bytes: "Size" };
@@ -115,13 +115,15 @@ export class Card {
   }
 
   async send(route, more) {
-    const isFine = await this.attempt(async () => {
+    const refusal = await this.attempt(async () => {
       const answer = await post(this.path + route, { ...this.body(), ...more });
       this.answers.add(Array.isArray(answer) ? answer : [answer]);
     }, [...this.fields.keys()]);
-    if (isFine) {
+    if (refusal === null) {
       await this.refresh();
       this.changed();
+    } else if (this.fields.has(refusal.field)) {
+      tell(this.answers.status, refusal.message); // what is beside no field is an alert
     }
   }
 
@@ -146,7 +148,7 @@ export class Card {
     }, [...this.fields.keys()].filter((name) => name !== "count")); // which is for bursts only
   }
 
-  /** Do something with these fields, show what the server has against one beside it, and tell whether it went well. */
+  /** Do something with these fields, show what the server has against one beside it, and return that, or null. */
   async attempt(action, names) {
     const attempt = ++this.attempts;
     let refusal = null;
@@ -157,7 +159,7 @@ export class Card {
       refusal = error;
     }
     this.complain(refusal, names, attempt);
-    return refusal === null;
+    return refusal;
   }
 
   /** Show what came of an attempt beside each of these fields of which no later attempt has told. */

@@ -3,7 +3,7 @@
 import { Refusal, post, typed } from "./api.js";
 import { PAPER, SCREEN, lanes, summary, title } from "./lanes.js";
 import { clamp, short } from "./layout.js";
-import { html, pool, say, set, svg } from "./svg.js";
+import { html, pool, say, set, svg, tell } from "./svg.js";
 
 const NAMES = ["traffic", "limit", "window", "rate", "duration", "seed", "cost"];
 const SLICES = 40;
@@ -106,7 +106,7 @@ export class Compare {
     this.draw();
     this.fill();
     this.link.href = toFragment(parameters);
-    say(this.status, summary(this.result));
+    tell(this.status, summary(this.result));
   }
 
   complain(refusal) {
@@ -114,6 +114,7 @@ export class Compare {
     for (const error of this.form.querySelectorAll(".field .error")) {
       const input = error.parentElement.querySelector("input, select, textarea");
       const isAtFault = refusal?.field?.split("[")[0] === input.name;
+      if (isAtFault) tell(this.status, refusal.message); // what is beside no field is an alert
       isShown ||= isAtFault;
       input.setAttribute("aria-invalid", String(isAtFault));
       say(error, isAtFault ? refusal.message : "");
@@ -173,9 +174,9 @@ export class Compare {
     history.replaceState(null, "", this.link.href);
     try {
       await navigator.clipboard.writeText(this.link.href);
-      say(this.status, "The link is copied; it runs exactly this.");
+      tell(this.status, "The link is copied; it runs exactly this.");
     } catch {
-      say(this.status, "The link is in the address bar; it runs exactly this.");
+      tell(this.status, "The link is in the address bar; it runs exactly this.");
     }
   }
 

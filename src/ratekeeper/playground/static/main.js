@@ -6,7 +6,7 @@ import { CARDS } from "./cards.js";
 import { Choose } from "./choose.js";
 import { Compare } from "./compare.js";
 import { Live } from "./live.js";
-import { say } from "./svg.js";
+import { tell } from "./svg.js";
 
 const POLL = 2000; // what other tabs and other causes changed is seen after this long at the latest, in milliseconds
 const isStill = matchMedia("(prefers-reduced-motion: reduce)");
@@ -37,13 +37,13 @@ document.getElementById("reset").addEventListener("click", async () => {
     await post("/api/rate-limit/reset");
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    say(status, error.message);
+    tell(status, error.message);
     return;
   }
-  for (const card of cards) card.answers.clear("");
+  for (const card of cards) card.answers.clear();
   await refresh(cards);
   tabs.postMessage("all");
-  say(status, "All counters are reset.");
+  tell(status, "All counters are reset.");
 });
 
 function frame(now) {

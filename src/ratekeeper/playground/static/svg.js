@@ -35,6 +35,11 @@ export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Tell something to who hears the page, the same words again, too. */
+export function tell(node, text) {
+  node.replaceChildren(text);
+}
+
 /** Have exactly `count` children in a node, made by `make(index)`. */
 export function pool(parent, count, make) {
   while (parent.childElementCount > count) parent.lastElementChild.remove();
