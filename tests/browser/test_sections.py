@@ -131,6 +131,16 @@ def test_the_live_chart_counts_what_is_decided(page):
     expect(page.locator('#live rect.admitted:not([height="0"])').first).to_be_visible()
 
 
+def test_denials_are_told_from_the_rest_by_their_shape_in_the_live_chart(page):
+    card = Card(page, "fixed-window")
+    for _ in range(2):
+        card.press("Burst 10")
+    denied = page.locator('#live rect.denied:not([height="0"])').first
+    expect(denied).to_be_visible()
+    widths = denied.evaluate("(node) => [node, node.previousSibling].map((each) => Number(each.getAttribute('width')))")
+    assert widths[0] == widths[1] / 2
+
+
 def test_redis_goes_away_and_comes_back_during_use(visit):
     server = servers.RedisServer(servers.programs()[servers.newest()])
     with service(server.url) as url:

@@ -46,13 +46,13 @@ export class Live {
   }
 
   show({ seconds, store }) {
-    const nodes = pool(this.chart.firstElementChild, SECONDS, () =>
+    const nodes = pool(this.chart.lastElementChild, SECONDS, () =>
       svg("g", {}, svg("rect", { class: "admitted" }), svg("rect", { class: "denied" })),
     );
     bars(seconds, WIDTH, HEIGHT).forEach(({ x, y, width, height, denied }, index) => {
-      const [all, no] = nodes[index].children;
-      set(all, { x, y, width, height });
-      set(no, { x, y, width, height: denied });
+      const [yes, no] = nodes[index].children;
+      set(yes, { x, y: y + denied, width, height: height - denied });
+      set(no, { x: x + width / 4, y, width: width / 2, height: denied }); // thinner, for who does not see the colours
     });
     const { admitted, denied } = seconds.at(-1);
     say(this.rates, `${admitted} admitted · ${denied} denied / s`);
