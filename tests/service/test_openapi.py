@@ -27,6 +27,14 @@ def test_schemathesis_finds_no_violation(served):
     assert int(generated) == int(passed) > 100
 
 
+def test_every_way_to_be_turned_away_is_described(served):
+    paths = served.ask("GET", "/openapi.json").json()["paths"]
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            expected = {"403", "421"} | ({"400", "408", "413", "415", "503"} if method == "post" else set())
+            assert expected <= set(operation["responses"]), path
+
+
 def test_every_route_is_described(served):
     paths = served.ask("GET", "/openapi.json").json()["paths"]
     v1 = {f"/v1/{name}" for name in ("hit", "peek", "charge", "refund", "reset", "inspect", "live")}

@@ -183,10 +183,13 @@ def _problem(description: str) -> Schema:
 
 
 def _get(summary: str, schema: Schema) -> Schema:
-    return {"get": {"summary": summary, "responses": {"200": _answer("How it is.", schema), "403": _FORBIDDEN}}}
+    return {"get": {"summary": summary, "responses": {"200": _answer("How it is.", schema), **_TURNED_AWAY}}}
 
 
-_FORBIDDEN = _problem("A page of another site asked.")
+_TURNED_AWAY: Schema = {
+    "403": _problem("A page of another site asked."),
+    "421": _problem("The Host header names another host."),
+}
 
 
 def _post(
@@ -195,7 +198,8 @@ def _post(
     responses: Schema = {
         "200": _answer("Done.", answer, headers=_HEADERS if decides else {}),
         "400": _problem("A body or a parameter that cannot be used; nothing was consumed."),
-        "403": _FORBIDDEN,
+        **_TURNED_AWAY,
+        "408": _problem("A body that did not come within ten seconds."),
         "413": _problem("A body of more than 64 KiB."),
         "415": _problem("A body that is not application/json."),
         "503": _problem("The store is away."),
