@@ -40,6 +40,12 @@ def test_a_link_reproduces_the_exact_run(visitor):
         assert other.locator(".lanes").inner_html() == page.locator(".lanes").inner_html()
 
 
+def test_a_link_to_a_traffic_that_there_is_not_runs_the_boundary_attack_and_says_so(visitor):
+    page = visitor.open("#compare?traffic=rain&limit=7")
+    assert (page.input_value("#compare-traffic"), page.input_value("#compare-limit")) == ("boundary", "7")
+    expect(page.locator("#compare .link")).to_have_attribute("href", re.compile("traffic=boundary&limit=7"))
+
+
 def test_traffic_is_drawn_with_the_mouse(page):
     page.select_option("#compare-traffic", "drawn")
     board = page.locator(".board")

@@ -68,7 +68,7 @@ export class Compare {
     const given = fromFragment(location.hash);
     if (given) {
       for (const name of [...NAMES, "slices"]) this.form.elements[name].value = given[name] ?? this.form.elements[name].defaultValue ?? "";
-      if (!given.traffic) this.form.elements.traffic.value = "boundary";
+      this.form.elements.traffic.value ||= "boundary"; // a traffic that there is not leaves it empty
       this.showBoard();
       this.root.scrollIntoView();
     }
