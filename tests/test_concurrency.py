@@ -22,6 +22,7 @@ from ratekeeper import (
 from ratekeeper.lines import Waiter
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
+from tests import servers
 from tests.waiters import PATIENCE, Call, until, untraced
 
 LIMIT = 500
@@ -275,6 +276,14 @@ def test_a_call_that_a_signal_interrupts_leaves_the_store_usable(interrupts, rul
     call = getattr(limiter, method)
     interrupts(lambda: call("k"))
     assert others_can_go_on(limiter)
+
+
+@needs_timers
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket whose connect was interrupted
+def test_an_inspection_on_redis_that_a_signal_interrupts_leaves_room_for_others(interrupts):
+    with Limiter(PLENTY, servers.shared(servers.newest()).url, prefix="interrupted inspections") as limiter:
+        interrupts(lambda: limiter.inspect("k"), times=300)
+        assert all(call.outcome() for call in [Call(limiter.inspect, "k") for _ in range(4)])
 
 
 @needs_timers

@@ -28,9 +28,11 @@ from ratekeeper import (
     StoreUnavailable,
     TokenBucket,
 )
+from ratekeeper.clock import stopwatch
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.stores.redis import script, sync
 from ratekeeper.stores.redis.base import tells
+from ratekeeper.stores.redis.turns import Turns
 from ratekeeper.stores.redis.urls import safe
 from ratekeeper.testing import ManualClock
 from ratekeeper.waiting import _voiding
@@ -536,6 +538,13 @@ def test_signals_that_interrupt_a_caller_harm_nobody_else(server, client):
     assert limiter.store._desk(None)._leaders == set()
     assert limiter.hit("k").allowed
     limiter.close()
+
+
+def test_who_finds_no_room_to_ask_in_time_is_told_so():
+    turns = Turns(1)
+    with pytest.raises(StoreUnavailable, match="did not answer in time"):
+        turns.take(stopwatch(), turns.take, stopwatch() + 10_000_000, int)
+    assert turns.take(stopwatch(), int) == 0
 
 
 def test_a_rule_that_only_looks_does_not_shorten_the_life_of_what_another_wrote(server, client):

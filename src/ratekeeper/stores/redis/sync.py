@@ -15,10 +15,10 @@ from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcom
 from ratekeeper.stores.redis import connect, layers
 from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, interrupted, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
+from ratekeeper.stores.redis.turns import LOOK_AFTER, Turns
 from ratekeeper.stores.redis.wire import Request, Result
 
 _PATIENCE_NS = 1_000_000_000  # for what is not a decision, or has no deadline
-_LOOK_AFTER = 0.05  # seconds until a sleeper sees for itself whether it was forgotten
 
 # From Python 3.12 on, a signal that is handled at a jump back of a loop leaves the `with` or `try` around the loop
 # without its exit, and a lock locked. So no loop stands within one where that matters: it is called.
@@ -35,7 +35,7 @@ class RedisStore(Base):
 
     def _start(self) -> None:
         super()._start()
-        self._asking = threading.Semaphore(MOST_IN_FLIGHT)
+        self._turns = Turns(MOST_IN_FLIGHT)  # for what is not a decision
         self._desks: dict[Address | None, Desk] = {}
         self._idle: dict[Address | None, list[Any]] = {}
 
@@ -113,25 +113,19 @@ class RedisStore(Base):
 
     def _find_nodes(self, ends_ns: int) -> None:
         """Ask which node has which slot; who comes while somebody asks waits for that."""
-        if not self._asking.acquire(timeout=max(0.0, (ends_ns - stopwatch()) / 1e9)):
-            raise StoreUnavailable("Redis did not answer in time", away=False)
-        try:
-            if not self.topology.is_known:
-                with self.breaker:
-                    self._run(self.topology.discover(), ends_ns)
-        finally:
-            self._asking.release()
+        self._turns.take(ends_ns, self._discover, ends_ns)
+
+    def _discover(self, ends_ns: int) -> None:
+        if not self.topology.is_known:
+            with self.breaker:
+                self._run(self.topology.discover(), ends_ns)
 
     def _ask(self, units: Sequence[Unit], ends_ns: int) -> Sequence[Unit]:
         """Send commands that are no decision; as many at a time as there are calls."""
-        if not self._asking.acquire(timeout=max(0.0, (ends_ns - stopwatch()) / 1e9)):
-            raise StoreUnavailable("Redis did not answer in time", away=False)
         try:
-            self._run(converse(self.topology, units), ends_ns)
+            self._turns.take(ends_ns, self._run, converse(self.topology, units), ends_ns)
         except self._troubles as error:
             raise unavailable(error) from error
-        finally:
-            self._asking.release()
         return units
 
     def _run(self, flow: Flow, ends_ns: int) -> Any:
@@ -303,7 +297,7 @@ class Desk:
                 self._serve(place)
                 self._hand_over(place)  # served or not: another leader may have this request under way
             else:
-                place.sleep(min((place.ends_ns - now) / 1e9, _LOOK_AFTER))
+                place.sleep(min((place.ends_ns - now) / 1e9, LOOK_AFTER))
                 if not place.served:
                     self._look_after(place)
 
