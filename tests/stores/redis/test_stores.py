@@ -481,6 +481,35 @@ def test_a_leader_that_is_interrupted_before_it_can_tell_the_others_leaves_nobod
         assert limiter.hit("k").remaining == 100 - 6
 
 
+def test_a_leader_with_little_time_left_does_not_bound_the_call_of_others(server, client):
+    class Crowded(sync.Desk):
+        """Lets the hasty one lead, and send nothing before another has come along."""
+
+        def _serve(self, leader):
+            if leader.ends_ns < stopwatch() + 20_000_000_000:
+                until(lambda: len(self._waiting) == 2, "another waits")
+            super()._serve(leader)
+
+    with RedisStoreFor(server) as store:
+        patient = Limiter("fixed-window 100/year", store, **STRICT)
+        hasty = Limiter("fixed-window 100/year", store, on_error="raise", deadline=0.1)
+        desk = store._desks[None] = Crowded(store, None)
+        patient.hit("k")
+        server.signal(signal.SIGSTOP)
+        try:
+            first = Call(patient.hit, "k")
+            until(lambda: len(desk._leaders) == 1 and not desk._waiting, "a call is under way")
+            second = Call(hasty.hit, "k")
+            until(lambda: len(desk._leaders) == 2, "the hasty one leads")
+            third = Call(patient.hit, "k")
+            with pytest.raises(StoreUnavailable):
+                second.outcome()
+        finally:
+            server.signal(signal.SIGCONT)
+        assert first.outcome().allowed
+        assert third.outcome().allowed
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no interval timers")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket whose connect was interrupted
 def test_signals_that_interrupt_a_caller_harm_nobody_else(server, client):

@@ -360,10 +360,19 @@ class Desk:
                 raise
 
     def _take_those_who_wait(self, batch: list[_Place], leader: _Place) -> None:
+        """Fill a batch; or leave it empty, so that the leader hands over: its time bounds the call for all."""
+        if self._is_short_of_time(leader):
+            leader.expect_call()  # who makes it lead again, or serves it, calls
+            return
         while self._waiting and len(batch) < MOST_IN_A_CALL:
             self._waiting[0].leader = leader
             batch.append(self._waiting[0])
             self._waiting.popleft()
+
+    def _is_short_of_time(self, leader: _Place) -> bool:
+        """Tell whether somebody who waits has more than twice the time that the leader has left."""
+        now = stopwatch()
+        return max((waiting.ends_ns for waiting in self._waiting), default=now) - now > 2 * (leader.ends_ns - now)
 
     def _call_for(self, batch: Sequence[_Place], leader: _Place) -> None:
         leader.sent_ns = sent_ns = stopwatch()
