@@ -46,9 +46,8 @@ class AsyncRedisStore(Base):
     ) -> Awaitable[Outcome]:
         """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
         request: Request = tuple.__new__(Request, (operation, demands, charge))
-        if self.topology.has_slots:
-            return self._hub().execute(request, seconds)
-        return self._hub().lane(None).enter(request, seconds)
+        hub = self._hubs.get(asyncio.get_running_loop()) or self._hub()
+        return hub.execute(request, seconds) if hub.only is None else hub.only.enter(request, seconds)
 
     async def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         """Show how each demand's key is stored."""
@@ -85,6 +84,7 @@ class Hub:
         self._idle: dict[Address | None, list[Any]] = {}
         self._asking = asyncio.Semaphore(MOST_IN_FLIGHT)
         self._closed = False
+        self.only = None if store.topology.has_slots else self.lane(None)
 
     def lane(self, address: Address | None) -> Lane:
         """Return the calls to one server."""
