@@ -23,6 +23,7 @@ from ratekeeper import (
 )
 from ratekeeper.stores import breaker as breakers
 from ratekeeper.stores.port import Charge
+from ratekeeper.stores.redis.wire import Request
 from ratekeeper.testing import ManualClock
 from tests import servers
 from tests.waiters import in_line, until_async, untraced
@@ -178,6 +179,24 @@ def test_a_loop_that_was_busy_sends_nothing_late_and_blames_nobody(server):
             return late.degraded, limiter.store.is_away, (await limiter.peek("k")).remaining
 
     assert asyncio.run(scenario()) in [(True, False, 9), (False, False, 8)]  # given up, or sent just in time
+
+
+def test_a_later_part_of_a_request_ends_with_the_whole_though_others_came_before_it_with_more_time(server):
+    async def scenario():
+        async with AsyncLimiter(FixedWindow(10, 86_400), server.url, on_error="raise", deadline=10) as limiter:
+            await limiter.hit("k")
+            server.signal(signal.SIGSTOP)
+            lane = limiter.store._hub().lane(None)
+            request = Request("hit", limiter._core.demands("k"))
+            other = lane.enter(request, 10)
+            part = lane.enter(request, 10, asyncio.get_running_loop().time() + 0.1)
+            ended, _ = await asyncio.wait([other, part], return_when=asyncio.FIRST_COMPLETED)
+            server.signal(signal.SIGCONT)
+            assert ended == {part}
+            assert isinstance(part.exception(), StoreUnavailable)
+            await other
+
+    asyncio.run(scenario())
 
 
 def test_what_a_frozen_server_was_sent_is_not_sent_again(face, server):
