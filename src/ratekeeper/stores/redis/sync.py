@@ -371,8 +371,10 @@ class Desk:
 
     def _is_short_of_time(self, leader: _Place) -> bool:
         """Tell whether somebody who waits has more than twice the time that the leader has left."""
+        if len(self._waiting) < 2:
+            return False
         now = stopwatch()
-        return max((waiting.ends_ns for waiting in self._waiting), default=now) - now > 2 * (leader.ends_ns - now)
+        return max(waiting.ends_ns for waiting in self._waiting) - now > 2 * (leader.ends_ns - now)
 
     def _call_for(self, batch: Sequence[_Place], leader: _Place) -> None:
         leader.sent_ns = sent_ns = stopwatch()
