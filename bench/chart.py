@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.contestants import OURS
+from bench.peers import GCRA
 from bench.tables import find, labels, number
 from bench.timing import Measurement
 
@@ -16,7 +17,7 @@ COLOURS = {
     OURS: "#1a7f64",
     "limits": "#6f8fb8",
     "throttled-py": "#c28a4a",
-    "throttled-py (GCRA)": "#d8b483",
+    GCRA: "#d8b483",
     "pyrate-limiter": "#a383b8",
 }
 # The text has to be read on a dark page too; the bars keep their colours on both.

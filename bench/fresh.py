@@ -5,6 +5,7 @@ from functools import partial
 from itertools import count, islice
 
 from bench.contestants import OUR_CONTESTANTS, OURS, PEER_CONTESTANTS, ROOM, SHAPING, Contestant
+from bench.peers import GCRA
 from bench.tables import by_contestant, section, table
 from bench.timing import Measurement, Target, interleave, names, per_decision
 
@@ -22,7 +23,7 @@ FIRST_HITS = 50_000
 FULL = 100_000
 FLOOD_HITS = 20_000
 LIMIT = 10_000
-BOUNDED = (OURS, "throttled-py", "throttled-py (GCRA)")
+BOUNDED = (OURS, "throttled-py", GCRA)
 
 CONTESTANTS = [one for one in (*OUR_CONTESTANTS, *PEER_CONTESTANTS) if one.algorithm != SHAPING]
 

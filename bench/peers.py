@@ -24,6 +24,7 @@ from limits.strategies import (
 from bench.timing import Hit
 
 # The window of every rule: long, so that nothing expires during a run.
+GCRA = "throttled-py (GCRA)"
 DAY = 86_400
 
 
@@ -122,7 +123,7 @@ PEERS = (
         admitted=lambda result: not result.limited,
     ),
     Peer(
-        "throttled-py (GCRA)",
+        GCRA,
         "throttled-py",
         "the same with its GCRA, which admits what a token bucket and a policing leaky bucket admit",
         "as above",

@@ -26,6 +26,7 @@ import throttled
 import throttled.asyncio
 
 from bench.contestants import ALGORITHMS, DAY, FLOOR, OURS, rule
+from bench.peers import GCRA
 from bench.timing import Hit
 from ratekeeper import AsyncLimiter, Limiter
 
@@ -188,7 +189,7 @@ PEER_CONTESTANTS = (
     _throttled("sliding window counter", throttled.RateLimiterType.SLIDING_WINDOW),
     _throttled("token bucket", throttled.RateLimiterType.TOKEN_BUCKET),
     _throttled("leaky bucket", throttled.RateLimiterType.LEAKING_BUCKET),
-    _throttled("token bucket", throttled.RateLimiterType.GCRA, "throttled-py (GCRA)"),
+    _throttled("token bucket", throttled.RateLimiterType.GCRA, GCRA),
     _pyrate("sliding window log", _pyrate_log),
     _pyrate("token bucket", partial(_pyrate_state, pyrate_limiter.TokenBucket)),
     _pyrate("leaky bucket", partial(_pyrate_state, pyrate_limiter.GCRA)),
