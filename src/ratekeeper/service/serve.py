@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
+import gc
 import ipaddress
 import os
 import signal
@@ -95,6 +96,8 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         return _fail(f"cannot read {options.token_file}: {error.strerror}")
     _raise_the_limit_of_files()
+    gc.collect()
+    gc.freeze()  # what is there now stays: the collector need not go through it again and again
     _loop_runner()(_serve(app, address, options.port))
     return 0
 
