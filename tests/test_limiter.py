@@ -181,7 +181,7 @@ def test_inspect_shows_a_token_bucket_in_words(make, clock):
     assert seen.rule == BUCKET_NAME
     assert seen.state == {"tokens": 6.5, "capacity": 10, "refill_rate": 1.0}
     assert seen.ttl == 3.5
-    assert seen.raw == (4_000_000, 1_700_000_040_000_000, 1_000_000)
+    assert seen.raw == (4_000_000 << 120) + (1_000_000 << 60) + 1_700_000_040_000_000
 
 
 @pytest.mark.parametrize(

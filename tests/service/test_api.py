@@ -2,6 +2,9 @@ import math
 
 import pytest
 
+from ratekeeper.service.api import inspection_fields
+from ratekeeper.stores.port import Inspection
+
 TWO_A_DAY = {"algorithm": "fixed-window", "limit": 2, "window": 86_400}
 SIX = {
     "fixed-window 5/day": {"algorithm": "fixed-window", "limit": 5, "window": "1d"},
@@ -148,6 +151,15 @@ def test_inspect_shows_the_state_and_what_the_store_holds(service, key, name):
     assert 0 < seen["ttl"] <= 2 * 86_400
     assert seen["bytes"] > 0
     assert seen["state"]
+
+
+def test_inspect_shows_of_a_long_log_the_newest_entries():
+    entries = [(second, 1) for second in range(5_000)]
+    shown = inspection_fields(
+        Inspection("100/s", {"count": 5_000, "entries": entries}, tuple(range(10_003)), 1.0, 80_000, 5e3)
+    )
+    assert shown["state"] == {"count": 5_000, "entries": entries[-1_000:]}
+    assert shown["raw"] == tuple(range(1_000))
 
 
 def test_inspect_shows_an_untouched_key_as_nothing(service, key):

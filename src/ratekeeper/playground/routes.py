@@ -12,6 +12,7 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.playground.configs import MOST_BURST, Unusable, check_algorithm, read_body, read_number, read_rule
 from ratekeeper.playground.scripts import script_of
 from ratekeeper.playground.visitors import Visitors
+from ratekeeper.service.api import MOST_ENTRIES, newest_entries
 from ratekeeper.service.web import Request, Response, json_response
 from ratekeeper.stores import MemoryStore
 from ratekeeper.stores.port import Inspection
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from ratekeeper.service.web import Router
 
 PREFIX = "playground"
-MOST_ENTRIES = 1_000  # of a log, the newest
 TEXT = b"text/plain; charset=utf-8"
 
 
@@ -139,13 +139,10 @@ def _numbers(rule: Rule) -> dict[str, Any]:
 
 def _held(seen: Inspection) -> dict[str, Any]:
     """Return how a key is stored."""
-    state = dict(seen.state)
-    if "entries" in state:
-        state["entries"] = state["entries"][-MOST_ENTRIES:]
     return {
         "now": seen.at,
-        "state": state,
-        "raw": None if seen.raw is None else _text(seen.raw),
+        "state": newest_entries(seen.state),
+        "raw": f"{seen.raw:#x}" if isinstance(seen.raw, int) else None if seen.raw is None else _text(seen.raw),
         "ttl": seen.ttl,
         "bytes": seen.bytes,
     }

@@ -16,6 +16,7 @@ from ratekeeper.stores.port import Inspection
 if TYPE_CHECKING:
     from ratekeeper.service.app import Limited, Service
 
+MOST_ENTRIES = 1_000  # of a log, the newest
 _encode = msgspec.json.Encoder().encode
 
 
@@ -139,7 +140,7 @@ def inspection_fields(seen: Inspection) -> dict[str, Any]:
     raw, encoding = _readable(seen.raw)
     return {
         "rule": seen.rule,
-        "state": seen.state,
+        "state": newest_entries(seen.state),
         "raw": raw,
         "encoding": encoding,
         "ttl": seen.ttl,
@@ -148,7 +149,16 @@ def inspection_fields(seen: Inspection) -> dict[str, Any]:
     }
 
 
+def newest_entries(state: dict[str, Any]) -> dict[str, Any]:
+    """Cut a log to its newest entries; its count is of all."""
+    return state | {"entries": state["entries"][-MOST_ENTRIES:]} if "entries" in state else state
+
+
 def _readable(raw: Any) -> tuple[Any, str]:
+    if isinstance(raw, int):
+        return f"{raw:#x}", "text"  # what reads JSON may have no integers so large
+    if isinstance(raw, list | tuple):
+        raw = raw[:MOST_ENTRIES]
     values = raw if isinstance(raw, list) else [raw]
     if not all(isinstance(value, bytes) for value in values):
         return raw, "json"

@@ -126,8 +126,11 @@ _INSPECTION: Schema = {
     "type": "object",
     "properties": {
         "rule": {"type": "string"},
-        "state": {"type": "object", "description": "In words: count, tokens, level, ...; times in seconds."},
-        "raw": {"description": "The value as the store holds it; null for an untouched key."},
+        "state": {
+            "type": "object",
+            "description": "In words: count, tokens, level, ...; times in seconds; of a log the newest 1,000 entries.",
+        },
+        "raw": {"description": "The value as the store holds it, cut if it is long; null for an untouched key."},
         "encoding": {"enum": ["json", "text", "base64"], "description": "How `raw` is written."},
         "ttl": {"type": ["number", "null"], "description": "Seconds until the store forgets the key."},
         "bytes": {"type": "integer"},

@@ -252,4 +252,5 @@ class MemoryStore:
             return Inspection(rule.text, dict(rule.words(None, now)), None, None, 0, now / 1e6)
         parts = state if isinstance(state, tuple) else ()
         size = sys.getsizeof(demand.key) + sys.getsizeof(state) + sum(map(sys.getsizeof, parts))
-        return Inspection(rule.text, dict(rule.words(state, now)), tuple(state), ttl / 1e6, size, now / 1e6)
+        raw = state if isinstance(state, int) else tuple(state)
+        return Inspection(rule.text, dict(rule.words(state, now)), raw, ttl / 1e6, size, now / 1e6)
