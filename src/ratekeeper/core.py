@@ -16,7 +16,7 @@ from ratekeeper.leases import Leases
 from ratekeeper.rates import show
 from ratekeeper.resilience import Guard
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, Store
-from ratekeeper.stores.port import Binding, Demand, Key, Outcome
+from ratekeeper.stores.port import Binding, Demand, Key, Outcome, Recall, recall_nothing
 
 Keys = Key | Mapping[str, Key]
 Costs = int | Mapping[str, int]
@@ -50,7 +50,7 @@ class Core:
         self.at_once: Callable[..., Decision] | None = None
         self.is_awaited = False
         self.leases: Leases | None = None
-        self.recall: Callable[[Sequence[Demand]], Outcome | None] | None = None
+        self.recall: Recall = recall_nothing  # finds denials that `decide` does not look for
         self.execute: Callable[..., Any]
         self.snapshot: Callable[[Sequence[Demand]], Any]
         self.inspect: Callable[[Sequence[Demand]], Any] = store.inspect

@@ -22,7 +22,7 @@ from typing import Any
 from ratekeeper.algorithms import FixedWindow, SlidingWindowCounter
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.port import Charge, Demand, Operation, Outcome
+from ratekeeper.stores.port import Charge, Demand, Operation, Outcome, Recall
 
 _MOST_KEYS = 10_000
 _SLICE = 10  # the part of the capacity that is taken ahead at most
@@ -57,7 +57,7 @@ class Leases:
     def __init__(
         self,
         execute: Callable[..., Any],
-        recall: Callable[[Sequence[Demand]], Outcome | None],
+        recall: Recall,
         seconds: float,
         deadline: float,
         clock: Clock | None,

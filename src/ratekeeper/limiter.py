@@ -216,8 +216,8 @@ class AsyncLimiter(_Shell):
             return core.at_once(key, cost)
         demands = core.demands(key, cost)
         if core.is_awaited and core.enabled:  # as `_execute` does, without the coroutine around it
-            known = None if core.recall is None else core.recall(demands)  # a flood of denials needs no other either
-            decision = core.conclude(demands, known or await core.decide("hit", demands))
+            outcome = core.recall(demands) or await core.decide("hit", demands)
+            decision = core.conclude(demands, outcome)
         else:
             decision = await self._execute("hit", demands)
         return decision if core.on_decision is None else core.tell(key, decision)

@@ -33,8 +33,7 @@ def take(core: Core, key: Keys, cost: Costs) -> Generator[Any, Any, tuple[Decisi
     demands = core.demands(key, cost)
     if not core.enabled:
         return core.tell(key, core.switched_off(demands)), None
-    known = None if core.recall is None else core.recall(demands)
-    outcome = known or (yield core.decide("hit", demands))
+    outcome = core.recall(demands) or (yield core.decide("hit", demands))
     decision = core.tell(key, core.conclude(demands, outcome))
     return decision, Taken(key, demands, outcome.charge) if decision.allowed else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -61,6 +61,14 @@ class Outcome(NamedTuple):
 def outcome_at(now_us: int, answers: Sequence[Answer], steady_us: int = 0) -> Outcome:
     """Make an outcome of a store's, in a third of the time that the constructor of a named tuple takes."""
     return tuple.__new__(Outcome, (now_us, answers, False, steady_us, ()))
+
+
+Recall = Callable[[Sequence[Demand]], Outcome | None]
+"""Return the answer to a hit that was denied just now and would be denied again."""
+
+
+def recall_nothing(_: Sequence[Demand]) -> None:
+    """Know of no denial that still holds."""
 
 
 @dataclass(frozen=True)

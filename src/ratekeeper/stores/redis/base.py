@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ratekeeper.algorithms import Rule
@@ -14,7 +14,7 @@ from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
-from ratekeeper.stores.port import Binding, Demand, Inspection, Outcome
+from ratekeeper.stores.port import Binding, Demand, Inspection, Outcome, Recall, recall_nothing
 from ratekeeper.stores.redis import connect, urls, wire
 from ratekeeper.stores.redis.denials import Denials
 from ratekeeper.stores.redis.exchange import (
@@ -48,7 +48,7 @@ class Base:
 
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         self.denials = Denials() if remember_denials else None
-        self.recall: Callable[[Sequence[Demand]], Outcome | None] = self.denials.recall if self.denials else _nothing
+        self.recall: Recall = self.denials.recall if self.denials else recall_nothing
         """Return the answer to a hit that Redis has denied just now and would deny again."""
         self.topology = connect.topology_of(source, for_asyncio=self.for_asyncio)
         self._refusal, self._troubles = connect.errors()
@@ -286,10 +286,6 @@ def tells(error: BaseException | None, asked_ns: float, sent_ns: float, ends_ns:
     if error is not None and "Timeout" not in type(error).__name__:
         took_ns = 0  # another error takes no time to tell
     return ends_ns - sent_ns >= min(max(FAIR_NS, 2 * took_ns), 0.9 * (ends_ns - asked_ns))
-
-
-def _nothing(_: Sequence[Demand]) -> None:
-    """Recall nothing."""
 
 
 def _state(rule: Rule, value: Any) -> Any:
