@@ -45,6 +45,16 @@ def test_axe_finds_nothing_serious(visit, site, scheme, width):
     assert serious == {}
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_button_can_be_read_under_the_pointer(visit, site, scheme):
+    page = visit(site, color_scheme=scheme).open()
+    for name in ("Send request", "Burst 10"):
+        button = page.get_by_role("button", name=name).first
+        button.hover()
+        ink, ground = button.evaluate("(b) => [getComputedStyle(b).color, getComputedStyle(b).backgroundColor]")
+        assert ink != ground
+
+
 def test_nothing_is_wider_than_the_screen(page):
     for width in (1920, 1280, 768, 390):
         page.set_viewport_size({"width": width, "height": 900})
