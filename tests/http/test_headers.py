@@ -57,6 +57,12 @@ def test_a_denied_request_is_told_when_to_come_back():
     }
 
 
+@pytest.mark.parametrize("kind", [FixedWindow, SlidingWindowLog, SlidingWindowCounter])
+def test_the_window_of_a_policy_is_the_rule_s_own(kind):
+    limiter = a_limiter({"user": kind(10, 60)})
+    assert told(limiter, limiter.hit("ada"))["RateLimit-Policy"] == '"user";q=10;w=60'
+
+
 def test_a_cost_that_can_never_fit_is_told_no_time():
     limiter = a_limiter({"user": FixedWindow(10, 60)})
     limiter.hit("ada", 3)
