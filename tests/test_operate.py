@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ratekeeper import Limiter
+from ratekeeper import Limiter, operate
 from ratekeeper.cli import main
 from tests import servers
 
@@ -101,3 +101,10 @@ def test_a_store_that_does_not_answer_is_one_line_in_a_process_of_its_own():
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
     assert ended.stderr.startswith("ratekeeper hit: Redis did not decide")
+
+
+def test_who_named_no_store_is_told_which_one_was_asked(capsys, monkeypatch):
+    store = f"redis://127.0.0.1:{servers.free_port()}"
+    monkeypatch.setattr(operate, "_STORE", store)
+    assert main(["hit", "1/s", "k"]) == 2
+    assert capsys.readouterr().err.endswith(f"(asked at {store}; --store names another)\n")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Any]  # noqa: SLF001 - it has no public name
 
 ALLOWED, DENIED, FAILED = 0, 1, 2
+_STORE = "redis://localhost:6379/0"
 _WHAT = {
     "hit": "consume from a key if its rules admit it",
     "peek": "say whether a key would be admitted, and change nothing",
@@ -50,7 +51,7 @@ def add(commands: Commands) -> None:
             parser.add_argument("--cost", type=int, default=1, help="how much (default: 1)")
         parser.add_argument(
             "--store",
-            default="redis://localhost:6379/0",
+            default=_STORE,
             metavar="URL",
             help="where (default: %(default)s); memory:// begins empty and ends with the command",
         )
@@ -77,7 +78,10 @@ def run(command: str, options: argparse.Namespace) -> int:
                 return ALLOWED
             decision = getattr(limiter, command)(options.key, options.cost)
     except (InvalidRule, TypeError, StoreUnavailable) as error:
-        print(f"ratekeeper {command}: {' '.join(str(error).split())}", file=sys.stderr)
+        hint = ""
+        if isinstance(error, StoreUnavailable) and options.store == _STORE:
+            hint = f" (asked at {_STORE}; --store names another)"
+        print(f"ratekeeper {command}: {' '.join(str(error).split())}{hint}", file=sys.stderr)
         return FAILED
     print(json.dumps(as_json(decision)) if options.json else _in_words(decision))
     return ALLOWED if decision.allowed else DENIED

@@ -114,6 +114,8 @@ def test_an_empty_token_is_refused(capsys, monkeypatch):
 def test_it_is_open_to_others_with_the_token_of_a_file(tmp_path):
     (tmp_path / "token").write_text("open sesame\n")
     served = Served("memory://", "--host", "0.0.0.0", "--token-file", str(tmp_path / "token"))
+    places = f"http://localhost:{served.port}/ and all addresses of this machine"
+    assert served.said == f"ratekeeper is at {places} (Ctrl-C ends it)\n"
     body = {"key": "k", "rule": "1/s"}
     assert served.ask("POST", "/v1/reset", json=body).status_code == 401
     headers = {"authorization": "Bearer open sesame"}

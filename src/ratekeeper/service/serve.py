@@ -30,7 +30,7 @@ MOST_HEADER_BYTES = 16 * 1024
 GRACE = 5.0  # seconds for what is under way when the service is told to end
 _EPILOG = """\
 The token is the content of --token-file or of the environment's RATEKEEPER_TOKEN. Beyond loopback there must be one:
-who does not send it can hit and peek, and change nothing else.
+who does not send it can hit, peek and inspect, and change nothing else.
 
 example:
   ratekeeper serve --store redis://localhost:6379/0
@@ -149,10 +149,15 @@ async def _serve(app: App, address: str, port: int) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    name = f"[{address}]" if ":" in address else address
-    print(f"ratekeeper is at http://{name}:{port}/ (Ctrl-C ends it)", flush=True)
+    print(f"ratekeeper is at {_places(address, port)} (Ctrl-C ends it)", flush=True)
     await server.serve()
     await app.close()
+
+
+def _places(address: str, port: int) -> str:
+    if ipaddress.ip_address(address).is_unspecified:
+        return f"http://localhost:{port}/ and all addresses of this machine"
+    return f"http://{f'[{address}]' if ':' in address else address}:{port}/"
 
 
 def read_token(path: Path | None) -> str | None:
