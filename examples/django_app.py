@@ -1,6 +1,6 @@
 """A Django project in one file: limits for all, for single views, sync and async, and by who is asking.
 
-$ pip install 'ratekeeper[django]' gunicorn uvicorn
+$ pip install '.[django]' gunicorn uvicorn
 $ python examples/django_app.py runserver           # or:
 $ gunicorn --threads 8 examples.django_app:application
 $ uvicorn examples.django_app:asgi_application

@@ -1,6 +1,6 @@
 """A FastAPI application: a limit for all of it, for single routes and for a router, shown in its OpenAPI document.
 
-$ pip install 'ratekeeper[fastapi]' uvicorn
+$ pip install '.[fastapi]' uvicorn
 $ uvicorn examples.fastapi_app:app
 $ curl -i localhost:8000/search
 

@@ -1,6 +1,6 @@
 """A Flask application: limits for all views, for single ones, and by who is asking.
 
-$ pip install 'ratekeeper[flask]' gunicorn
+$ pip install '.[flask]' gunicorn
 $ gunicorn --threads 8 examples.flask_app:app
 $ curl -i localhost:8000/search
 

@@ -1,6 +1,6 @@
 """A Starlette application with server-sent events: a stream is limited when it begins, and untouched afterwards.
 
-$ pip install 'ratekeeper[starlette]' uvicorn
+$ pip install '.[starlette]' uvicorn
 $ uvicorn examples.starlette_sse:app
 $ curl -iN localhost:8000/events
 

@@ -1,6 +1,6 @@
 """A WebSocket application: connections are denied before they are accepted, and messages are told to slow down.
 
-$ pip install 'ratekeeper[starlette]' uvicorn websockets
+$ pip install '.[starlette]' uvicorn websockets
 $ uvicorn examples.websocket_app:app
 $ websockets ws://localhost:8000/talk
 

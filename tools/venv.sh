@@ -38,6 +38,7 @@ need_ensurepip() {
     fi
 }
 
+echo "installing $what into $dir"
 if command -v uv >/dev/null; then
     if ! works "$dir/bin/python"; then
         find_python

@@ -36,7 +36,7 @@ DEFAULT_RULES = (
 )
 _LOOK_AT = (
     "Look at both sides of a boundary: the fixed window lets both bursts through, twice its limit within a second, "
-    "where the exact log denies the second one. The counter comes close to the log with two numbers for a memory; the "
+    "where the exact log denies the second one. The counter comes close to the log with two counts for a memory; the "
     "buckets allow one burst, and shaping sends it on a request a second."
 )
 _MADE_UP_ONLY = ("rate", "duration", "seed")
