@@ -360,21 +360,14 @@ class Desk:
                 raise
 
     def _take_those_who_wait(self, batch: list[_Place], leader: _Place) -> None:
-        """Fill a batch; or leave it empty, so that the leader hands over: its time bounds the call for all."""
-        if self._is_short_of_time(leader):
-            leader.expect_call()  # who makes it lead again, or serves it, calls
-            return
-        while self._waiting and len(batch) < MOST_IN_A_CALL:
-            self._waiting[0].leader = leader
-            batch.append(self._waiting[0])
-            self._waiting.popleft()
-
-    def _is_short_of_time(self, leader: _Place) -> bool:
-        """Tell whether somebody who waits has more than twice the time that the leader has left."""
-        if len(self._waiting) < 2:
-            return False
+        """Fill a batch; whoever has far more time than the leader, whose time bounds the call, is to lead another."""
         now = stopwatch()
-        return max(waiting.ends_ns for waiting in self._waiting) - now > 2 * (leader.ends_ns - now)
+        latest_ns = now + 2 * (leader.ends_ns - now)
+        for place in list(self._waiting):
+            if len(batch) < MOST_IN_A_CALL and place.ends_ns <= latest_ns:
+                place.leader = leader
+                batch.append(place)
+                self._waiting.remove(place)
 
     def _call_for(self, batch: Sequence[_Place], leader: _Place) -> None:
         leader.sent_ns = sent_ns = stopwatch()
