@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ratekeeper import Limiter, SlidingWindowLog
 from ratekeeper.algorithms import EMPTY, sliding_window_log
-from ratekeeper.algorithms.sliding_window_log import _seek
+from ratekeeper.algorithms.sliding_window_log import _OLDEST, _seek
 
 SECOND = 1_000_000
 
@@ -243,3 +243,17 @@ def test_a_log_whose_newest_unit_is_more_than_a_window_ahead_counts_as_untouched
         log = rule.decide(log, now, 1, consume=True)[0]
     assert rule.decide(log, 99, 1, consume=False)[1:3] == (False, 0)
     assert rule.decide(log, 98, 1, consume=False)[1:3] == (True, 2)
+
+
+# The short way, which knows the oldest entry without looking for it
+
+
+def test_the_oldest_entry_is_known_after_the_first_was_given_back_and_after_loading():
+    rule = SlidingWindowLog(10, 60)
+    log = EMPTY
+    for second in (1, 2, 3):
+        log = rule.decide(log, second * SECOND, 1, consume=True)[0]
+    log = rule.give_back(log, 3 * SECOND, 1, 1 * SECOND, 61 * SECOND)
+    assert log[_OLDEST] == 2 * SECOND
+    block = bytes([1, *(5 * SECOND).to_bytes(7, "big"), *bytes(6), *bytes(5), 1])
+    assert rule.load([block])[_OLDEST] == 5 * SECOND

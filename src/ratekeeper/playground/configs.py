@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from ratekeeper import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from ratekeeper.algorithms import Rule
 from ratekeeper.playground.visitors import LASTS
 from ratekeeper.rates import SECOND_US, show
-from ratekeeper.service.web import Problem, Response
+from ratekeeper.service.web import Problem
 
 MOST_BURST = 50
 _WINDOW = {"maxRequests": ("limit", 10), "windowSeconds": ("window", 10)}
@@ -35,11 +33,9 @@ class Unusable(Problem):
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(400, message, field=field)
 
-    def response(self) -> Response:
+    def document(self) -> dict[str, Any]:
         """Return the problem document, in which the detail is the `error`, too, that the demo's users know."""
-        response = super().response()
-        response.body = msgspec.json.encode(msgspec.json.decode(response.body) | {"error": self.detail})
-        return response
+        return super().document() | {"error": self.detail}
 
 
 def check_algorithm(algorithm: str) -> str:

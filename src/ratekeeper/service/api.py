@@ -158,7 +158,7 @@ def _readable(raw: Any) -> tuple[Any, str]:
     if isinstance(raw, int):
         return f"{raw:#x}", "text"  # what reads JSON may have no integers so large
     if isinstance(raw, list | tuple):
-        raw = raw[:MOST_ENTRIES]
+        raw = raw[-MOST_ENTRIES:]
     values = raw if isinstance(raw, list) else [raw]
     if not all(isinstance(value, bytes) for value in values):
         return raw, "json"

@@ -130,7 +130,7 @@ _INSPECTION: Schema = {
             "type": "object",
             "description": "In words: count, tokens, level, ...; times in seconds; of a log the newest 1,000 entries.",
         },
-        "raw": {"description": "The value as the store holds it, cut if it is long; null for an untouched key."},
+        "raw": {"description": "The value as the store holds it, of a long one the end; null for an untouched key."},
         "encoding": {"enum": ["json", "text", "base64"], "description": "How `raw` is written."},
         "ttl": {"type": ["number", "null"], "description": "Seconds until the store forgets the key."},
         "bytes": {"type": "integer"},

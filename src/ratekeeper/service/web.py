@@ -54,6 +54,10 @@ class Problem(Exception):
         self.headers = headers
 
     def response(self) -> Response:
+        """Answer with the problem document."""
+        return Response(self.status, msgspec.json.encode(self.document()), self.headers, PROBLEM)
+
+    def document(self) -> dict[str, Any]:
         """Return the problem document."""
         document: dict[str, Any] = {
             "type": "about:blank",
@@ -63,7 +67,7 @@ class Problem(Exception):
         }
         if self.field is not None:
             document["field"] = self.field
-        return Response(self.status, msgspec.json.encode(document), self.headers, PROBLEM)
+        return document
 
 
 class Response:
