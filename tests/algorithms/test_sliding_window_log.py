@@ -255,5 +255,25 @@ def test_the_oldest_entry_is_known_after_the_first_was_given_back_and_after_load
         log = rule.decide(log, second * SECOND, 1, consume=True)[0]
     log = rule.give_back(log, 3 * SECOND, 1, 1 * SECOND, 61 * SECOND)
     assert log[_OLDEST] == 2 * SECOND
-    block = bytes([1, *(5 * SECOND).to_bytes(7, "big"), *bytes(6), *bytes(5), 1])
-    assert rule.load([block])[_OLDEST] == 5 * SECOND
+    assert rule.load([block(5, 1, [(0, 1)])])[_OLDEST] == 5 * SECOND
+
+
+def block(begins, width, entries):
+    """What Redis holds of a log: a head of 14 bytes, and for each entry its time from there on and a running total."""
+    head = bytes([width]) + (begins * SECOND).to_bytes(7, "big") + bytes(6)
+    return head + b"".join((at * SECOND).to_bytes(5, "big") + total.to_bytes(width, "big") for at, total in entries)
+
+
+def test_a_log_is_loaded_from_the_blocks_of_redis():
+    rule = SlidingWindowLog(10_000, 3_600)
+    blocks = [block(100, 2, [(0, 300), (7, 301)]), block(200, 1, [(0, 2), (1, 2), (300, 5)])]  # one was given back
+    log = rule.load(blocks)
+    assert rule.words(log, 500 * SECOND)["entries"] == [(100, 300), (107, 1), (200, 2), (500, 3)]
+    assert rule.decide(log, 500 * SECOND, 1, consume=False)[2] == 10_000 - 306
+    assert rule.decide(log, 3_700 * SECOND, 1, consume=False)[2] == 10_000 - 6
+
+
+def test_a_log_of_which_all_was_given_back_is_loaded_as_empty():
+    rule = SlidingWindowLog(10, 60)
+    log = rule.load([block(100, 1, [(0, 0)])])
+    assert rule.decide(log, 100 * SECOND, 1, consume=True)[1:3] == (True, 9)
