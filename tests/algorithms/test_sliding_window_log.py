@@ -266,11 +266,17 @@ def block(begins, width, entries):
 
 def test_a_log_is_loaded_from_the_blocks_of_redis():
     rule = SlidingWindowLog(10_000, 3_600)
-    blocks = [block(100, 2, [(0, 300), (7, 301)]), block(200, 1, [(0, 2), (1, 2), (300, 5)])]  # one was given back
-    log = rule.load(blocks)
-    assert rule.words(log, 500 * SECOND)["entries"] == [(100, 300), (107, 1), (200, 2), (500, 3)]
-    assert rule.decide(log, 500 * SECOND, 1, consume=False)[2] == 10_000 - 306
-    assert rule.decide(log, 3_700 * SECOND, 1, consume=False)[2] == 10_000 - 6
+    start = 1_700_000_000
+    log = rule.load(
+        [
+            block(start, 2, [(0, 300), (7, 301)]),
+            block(start + 100, 1, [(0, 2), (1, 2), (300, 5)]),  # the second one was given back
+        ]
+    )
+    now = (start + 400) * SECOND
+    assert rule.words(log, now)["entries"] == [(start, 300), (start + 7, 1), (start + 100, 2), (start + 400, 3)]
+    assert rule.decide(log, now, 1, consume=False)[2] == 10_000 - 306
+    assert rule.decide(log, (start + 3_600) * SECOND, 1, consume=False)[2] == 10_000 - 6
 
 
 def test_a_log_of_which_all_was_given_back_is_loaded_as_empty():

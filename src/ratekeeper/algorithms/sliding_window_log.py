@@ -55,10 +55,10 @@ class SlidingWindowLog:
     def load(self, value: Sequence[bytes]) -> Log:
         log = array("q", (_FIRST, 0, 0))
         for block in value:
-            width, begins, before = block[0], int.from_bytes(block[1:8], "big"), log[-1] if len(log) > _FIRST else 0
+            width, begins, before = block[0], int.from_bytes(block[1:8], "big"), log[-1]  # of none, the base
             for at in range(_BLOCK_HEADER, len(block), 5 + width):
                 total = before + int.from_bytes(block[at + 5 : at + 5 + width], "big")
-                if total > (log[-1] if len(log) > _FIRST else 0):  # an entry that was given back has no units left
+                if total > log[-1]:  # an entry that was given back has no units left
                     log.extend((begins + int.from_bytes(block[at : at + 5], "big"), total))
         log[_OLDEST] = log[_FIRST] if len(log) > _FIRST else 0
         return log
