@@ -105,12 +105,11 @@ def window_us(value: object, argument: str = "window") -> int:
     return int(microseconds)
 
 
-def window_start(now: int, window_us: int, latest: list[int]) -> int:
-    """Return when the window of `now` began, as one object for all keys of a window, which `latest` keeps.
+def shared(start: int, latest: list[int]) -> int:
+    """Return the start of a window as one object for all its keys, which `latest` keeps.
 
     An object for each key would take 32 bytes, and a decision would read it from far away in memory.
     """
-    start = now - now % window_us
     known = latest[0]
     if known == start:
         return known

@@ -62,7 +62,7 @@ class Bucket:
 
     def load(self, value: Sequence[int]) -> State:
         whole, part, at, period_us = value
-        return (whole * period_us + part) << _STAMP | (period_us << _TIME_LINE) + at
+        return _packed(whole * period_us + part, at, period_us)
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
         units = self.units
@@ -95,7 +95,7 @@ class Bucket:
 
     def charge(self, state: State | None, now: int, cost: int) -> State:
         level, at = self._settle(state, now)
-        return min(level + cost * self.period_us, self._ceiling) << _STAMP | self.epoch + at
+        return _packed(min(level + cost * self.period_us, self._ceiling), at, self.period_us)
 
     def refund(self, state: State | None, now: int, cost: int) -> State | tuple[()]:
         return self._lower(state, now, cost * self.period_us)
@@ -137,7 +137,11 @@ class Bucket:
 
     def _lower(self, state: State | None, now: int, amount: int) -> State | tuple[()]:
         level, at = self._settle(state, now)
-        return (level - amount) << _STAMP | self.epoch + at if level > amount else EMPTY
+        return _packed(level - amount, at, self.period_us) if level > amount else EMPTY
+
+
+def _packed(level: int, at: int, period_us: int) -> State:
+    return level << _STAMP | (period_us << _TIME_LINE) + at
 
 
 def _parts(state: State) -> tuple[int, int, int]:

@@ -58,8 +58,8 @@ class FixedWindow:
                 elapsed = now - start
         else:
             count = 0
-            start = rates.window_start(now, window, self.latest)
-            elapsed = now - start
+            elapsed = now % window
+            start = rates.shared(now - elapsed, self.latest)
         total = count + cost
         if total > limit:
             retry_after = window - elapsed if cost <= limit else None
@@ -100,7 +100,7 @@ class FixedWindow:
     def _settle(self, state: State | None, now: int) -> tuple[int, int]:
         """Return the window that a decision at `now` is taken in, and its count."""
         window = self.window_us
-        start = rates.window_start(now, window, self.latest)
+        start = rates.shared(now - now % window, self.latest)
         if state:
             stored = state[0] - state[0] % window
             if start <= stored <= start + window:  # the next window: the clock stepped back, decide at its start

@@ -60,7 +60,7 @@ class SlidingWindowCounter:
                 start, count, before = self._settle(state, now)
                 elapsed = now - start
         else:
-            start = rates.window_start(now, window, self.latest)
+            start = rates.shared(start, self.latest)
         used = count
         if before:
             used += before * (window - elapsed if elapsed > 0 else window) // window
@@ -111,7 +111,7 @@ class SlidingWindowCounter:
     def _settle(self, state: State | None, now: int) -> State:
         """Return the window that a decision at `now` is taken in, its count and the count of the one before."""
         window = self.window_us
-        start = rates.window_start(now, window, self.latest)
+        start = rates.shared(now - now % window, self.latest)
         if state:
             stored, count, before = state
             if start <= stored < start + 2 * window:  # the next window: the clock stepped back, decide at its start
