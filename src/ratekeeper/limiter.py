@@ -115,7 +115,8 @@ class Limiter(_Shell):
     def hit(self, key: Keys, cost: Costs = 1) -> Decision:
         """Consume `cost` if the rules admit it, whole or not at all."""
         core = self._core
-        return core.tell(key, self._execute("hit", core.demands(key, cost)))
+        decision = self._execute("hit", core.demands(key, cost))
+        return decision if core.on_decision is None else core.tell(key, decision)
 
     def peek(self, key: Keys, cost: Costs = 1) -> Decision:
         """Say whether `cost` would be admitted now, and how the key stands; changes nothing, creates nothing."""

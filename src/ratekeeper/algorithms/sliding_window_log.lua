@@ -15,7 +15,7 @@ end
 local function block_at(log, index)
   local block = log.blocks[index]
   if not block then
-    block = redis.call('LINDEX', log.key, index)
+    block = redis.call('LINDEX', log.key, digits(index))
     log.blocks[index] = block
   end
   return block
@@ -180,16 +180,16 @@ local function write(key, log, ttl_ms)
   end
   for index in pairs(log.changed) do
     if log.first <= index and index <= log.last and index < log.length then
-      redis.call('LSET', key, index, log.blocks[index])
+      redis.call('LSET', key, digits(index), log.blocks[index])
     end
   end
   for index = math.max(log.first, log.length), log.last do
     redis.call('RPUSH', key, log.blocks[index])
   end
   if kept and (log.first > 0 or log.last < log.length - 1) then
-    redis.call('LTRIM', key, log.first, log.last)
+    redis.call('LTRIM', key, digits(log.first), digits(log.last))
   end
-  redis.call('PEXPIRE', key, ttl_ms)
+  redis.call('PEXPIRE', key, digits(ttl_ms))
 end
 
 local step = {decide = decide, read = read, write = write}

@@ -117,7 +117,7 @@ class Hub:
 
         try:
             await asyncio.wait_for(exchange(), seconds)
-        except self.store._troubles as error:  # noqa: SLF001
+        except self.store.troubles as error:
             raise unavailable(error) from error
         return units
 
@@ -172,7 +172,7 @@ class Hub:
 
         try:
             await asyncio.wait_for(find(), seconds)
-        except self.store._troubles as error:  # noqa: SLF001
+        except self.store.troubles as error:
             raise unavailable(error) from error
 
     async def run(self, flow: Flow, seconds: float) -> Any:
@@ -203,7 +203,7 @@ class Hub:
                 replies = await self._send(connection, commands)
         except BaseException as error:
             await connection.disconnect(nowait=True)  # what is read next on it would be another's
-            if isinstance(error, self.store._troubles):  # noqa: SLF001
+            if isinstance(error, self.store.troubles):
                 raise Unanswered from error
             raise
         if self._closed:
@@ -236,7 +236,7 @@ class Hub:
         try:
             async with connect.timeout_at(ends):
                 await connection.connect()
-        except self.store._troubles as error:  # noqa: SLF001
+        except self.store.troubles as error:
             await connection.disconnect(nowait=True)
             raise Unsent from error
         except BaseException:
@@ -363,7 +363,7 @@ class Lane:
             results = await self._hub.decided([asked.request for asked in batch], ends)
         except Exception as caught:  # noqa: BLE001 - a task of our own: every caller in the batch has to hear of it
             error = unavailable(caught)
-            error.away = error.away and isinstance(caught, self._hub.store._troubles)  # noqa: SLF001
+            error.away = error.away and isinstance(caught, self._hub.store.troubles)
             results = [error] * len(batch)
         for asked, result in zip(batch, results, strict=True):
             self._settle(asked, result)

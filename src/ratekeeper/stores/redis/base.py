@@ -51,7 +51,7 @@ class Base:
         self.recall: Recall = self.denials.recall if self.denials else recall_nothing
         """Return the answer to a hit that Redis has denied just now and would deny again."""
         self.topology = connect.topology_of(source, for_asyncio=self.for_asyncio)
-        self._refusal, self._troubles = connect.errors()
+        self._refusal, self.troubles = connect.errors()
         self._shown = urls.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         self._wires: dict[int, wire.Wire] = {}
         self._bound: dict[int, Binding] = {}  # keeps what the ids of the wires stand for

@@ -223,3 +223,7 @@ class _Bounded:
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: ARG002
         self.tell_socket()
         super().send_packed_command(command, check_health=False)  # type: ignore[misc]
+
+    def reply(self) -> Any:
+        """Return the next reply; an error that is one is returned, too."""
+        return self._parser.read_response()

@@ -179,6 +179,10 @@ def numbers_in(value: bytes) -> tuple[int, ...]:
 
 def decode(reply: Sequence[int], requests: Sequence[Request]) -> list[Outcome]:
     """Return the outcome of each request."""
+    if len(reply) == 2 + _ANSWER:  # one demand, as most calls of a lone caller have
+        now, steady, allowed, remaining, retry, reset_after, delay = reply
+        answer = (allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay)
+        return [outcome_at(now, [answer], steady)]
     now = reply[0]
     if len(reply) == 1 + (1 + _ANSWER) * len(requests):  # one demand each, nearly always
         rest = iter(reply[1:])
