@@ -49,6 +49,7 @@ class Core:
         self.lines = lines.lines_of(store)
         self.at_once: Callable[..., Decision] | None = None
         self.is_awaited = False
+        self.asked: Guard | None = None  # who is awaited, without leases: `hit` asks without the coroutines around it
         self.leases: Leases | None = None
         self.recall: Recall = recall_nothing  # finds denials that `decide` does not look for
         self.execute: Callable[..., Any]
@@ -65,7 +66,7 @@ class Core:
             self.snapshot = guard.snapshot_async if self.is_awaited else guard.snapshot
         self.decide: Callable[..., Any] = self.execute  # for whoever does not wait
         if guard is not None and self.is_awaited and lease is None:  # otherwise what was leased comes first
-            self.recall, self.decide = guard.recall, guard.ask_async
+            self.recall, self.decide, self.asked = guard.recall, guard.ask_async, guard
         if lease is not None and guard is not None:
             self.leases = Leases(self.execute, guard.recall, lease, guard.deadline, clock)
             self.decide = self.leases.execute_async if self.is_awaited else self.leases.execute

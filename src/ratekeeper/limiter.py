@@ -16,7 +16,7 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.clock import Clock
 from ratekeeper.core import Core, Costs, Hook, Keys
 from ratekeeper.decision import Decision
-from ratekeeper.errors import RateLimited
+from ratekeeper.errors import RateLimited, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.resilience import Guard, OnError
 from ratekeeper.rules import Rules, named, share_of
@@ -216,8 +216,11 @@ class AsyncLimiter(_Shell):
         if core.at_once is not None:
             return core.at_once(key, cost)
         demands = core.demands(key, cost)
-        if core.is_awaited and core.enabled:  # as `_execute` does, without the coroutine around it
-            outcome = core.recall(demands) or await core.decide("hit", demands)
+        if core.asked is not None and core.enabled:  # as `_execute` does, without the coroutines around it
+            try:
+                outcome = core.recall(demands) or await core.asked.ask("hit", demands)
+            except StoreUnavailable as error:
+                outcome = core.asked.instead(error, "hit", demands)
             decision = core.conclude(demands, outcome)
         else:
             decision = await self._execute("hit", demands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Literal
 
 from ratekeeper.clock import Clock, stopwatch
@@ -50,10 +50,8 @@ class Guard:
         try:
             ends_ns = stopwatch() + int((seconds or self.deadline) * 1e9)
             return self._store.execute(operation, demands, charge, ends_ns)  # type: ignore[no-any-return]
-        except StoreUnavailable:
-            if self._on_error == "raise":
-                raise
-            return self._stand_in(operation, demands, charge)
+        except StoreUnavailable as error:
+            return self.instead(error, operation, demands, charge)
 
     async def execute_async(
         self,
@@ -75,11 +73,27 @@ class Guard:
     ) -> Outcome:
         """Let the store decide, or what stands in for it, whatever is known."""
         try:
-            return await self._store.execute(operation, demands, charge, seconds or self.deadline)  # type: ignore[no-any-return]
-        except StoreUnavailable:
-            if self._on_error == "raise":
-                raise
-            return self._stand_in(operation, demands, charge)
+            return await self.ask(operation, demands, charge, seconds)
+        except StoreUnavailable as error:
+            return self.instead(error, operation, demands, charge)
+
+    def ask(
+        self,
+        operation: Operation,
+        demands: Sequence[Demand],
+        charge: Charge | None = None,
+        seconds: float | None = None,
+    ) -> Awaitable[Outcome]:
+        """Let the store decide, whatever is known; StoreUnavailable when it cannot."""
+        return self._store.execute(operation, demands, charge, seconds or self.deadline)  # type: ignore[no-any-return]
+
+    def instead(
+        self, error: StoreUnavailable, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None
+    ) -> Outcome:
+        """Decide without the store, which raised this, or raise it again."""
+        if self._on_error == "raise":
+            raise error
+        return self._stand_in(operation, demands, charge)
 
     def snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
         """Return the time and the states that a forecast starts from."""
