@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import socket
 import threading
 
@@ -279,6 +280,27 @@ def test_a_server_that_is_no_cluster_is_named_so():
     url = servers.shared(servers.newest()).url.replace("redis://", "redis+cluster://").removesuffix("/0")
     with Limiter("1/s", url, **STRICT) as limiter, pytest.raises(StoreUnavailable, match="cluster support disabled"):
         limiter.hit("k")
+
+
+@pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
+def test_a_node_of_a_cluster_that_is_taken_for_a_lone_server_says_so(empty, kind):
+    one, other, _ = empty.masters
+    keys = on_each_node(empty)
+
+    async def scenario():
+        limiter = kind(FixedWindow(5, "365d"), one.url, **STRICT)
+        for ask in (limiter.hit, limiter.inspect):
+            with pytest.raises(StoreUnavailable, match=rf"{other.port}, .*redis\+cluster://"):
+                await done(ask(keys[other]))
+        assert (await done(limiter.hit(keys[one]))).remaining == 4
+        assert not limiter.store.is_away
+        await done(limiter.close())
+
+    asyncio.run(scenario())
+
+
+async def done(result):
+    return await result if inspect.isawaitable(result) else result
 
 
 def test_a_node_that_is_away_takes_only_its_own_keys_with_it():

@@ -190,6 +190,10 @@ def _redirect(topology: Any, address: Address | None, unit: Unit, refusal: Any, 
         target = address
         if target not in again:  # the first brings the script along for those behind it
             unit.commands = [_in_full(command) for command in unit.commands]
+    elif not topology.has_slots:
+        said = f"the key is at {refusal.host}:{refusal.port}, and Redis a node of a cluster: use redis+cluster://"
+        unit.replies = [StoreUnavailable(said, away=False, answered=True)]
+        return
     else:
         target = topology.named(refusal.host, int(refusal.port), address)
         unit.asking = meaning == "ask"
