@@ -482,6 +482,22 @@ def test_a_leader_that_is_interrupted_before_it_can_tell_the_others_leaves_nobod
         assert limiter.hit("k").remaining == 100 - 6
 
 
+def test_a_call_that_was_sent_late_does_not_tell_that_redis_is_away_though_its_leader_is_in_an_earlier_one(server):
+    with RedisStoreFor(server) as store:
+        desk = store._desk(None)
+        now = stopwatch()
+        other, leader = (desks._Place(None, now + 10_000_000) for _ in range(2))
+        other.sent_ns = leader.asked_ns = now - 90_000_000
+        leader.leader = other
+
+        def run_out_of_time(*_):
+            raise TimeoutError
+
+        store.decided = run_out_of_time
+        (result,) = desk._decided([None], leader)
+        assert not result.away
+
+
 def test_a_leader_with_little_time_left_does_not_bound_the_call_of_others(server, client):
     class Crowded(desks.Desk):
         """Lets the hasty one lead, and send nothing before another has come along."""

@@ -120,7 +120,8 @@ class Desk:
         while not place.served:
             now = stopwatch()
             if now >= place.ends_ns:
-                raise StoreUnavailable("Redis did not answer in time", away=self._tells(place, None))
+                sent_ns = (place.leader or place).sent_ns
+                raise StoreUnavailable("Redis did not answer in time", away=self._tells(place, sent_ns, None))
             if place in self._leaders:
                 if self._crowded:
                     time.sleep(0)  # lets other threads come along
@@ -131,8 +132,7 @@ class Desk:
                 if not place.served:
                     self._look_after(place)
 
-    def _tells(self, place: _Place, error: BaseException | None) -> bool:
-        sent_ns = (place.leader or place).sent_ns
+    def _tells(self, place: _Place, sent_ns: int | None, error: BaseException | None) -> bool:
         return sent_ns is not None and tells(error, place.asked_ns, sent_ns, place.ends_ns, self._store.took_ns)
 
     def _leave(self, place: _Place) -> None:
@@ -203,7 +203,7 @@ class Desk:
         except self._store.troubles as error:
             results = [unavailable(error)] * len(requests)
         for result in results:
-            if isinstance(result, StoreUnavailable) and not self._tells(leader, result.__cause__):
+            if isinstance(result, StoreUnavailable) and not self._tells(leader, sent_ns, result.__cause__):
                 result.away = False
         return results
 
