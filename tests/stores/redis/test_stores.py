@@ -768,6 +768,36 @@ def _drip(listening, stop):
             connection.sendall(b"1")
 
 
+@pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
+@pytest.mark.parametrize("reply", [b"+OK", b":1", b"$-1", b"*0", b"*2\r\n:1\r\n:2", b"*7" + 7 * b"\r\n$-1"])
+def test_a_server_that_answers_what_is_no_decision_is_away(kind, reply):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=_answer, args=(listening, reply + b"\r\n"))
+        thread.start()
+
+        async def scenario():
+            limiter = kind("1/s", f"redis://127.0.0.1:{listening.getsockname()[1]}", **STRICT)
+            with pytest.raises(StoreUnavailable, match="answered what is no decision"):
+                await limiter.hit("k")
+            assert limiter.store.is_away
+            closing = limiter.close()
+            if closing is not None:
+                await closing
+
+        try:
+            asyncio.run(scenario())
+        finally:
+            thread.join()
+
+
+def _answer(listening, reply):
+    """Answer the first call, and the question for the policy behind it."""
+    connection, _ = listening.accept()
+    with connection, suppress(OSError):
+        connection.recv(1 << 20)
+        connection.sendall(2 * reply)
+
+
 def test_a_store_that_is_closed_under_way_keeps_nobody_waiting_and_nothing_open(server, client):
     async def scenario():
         limiter = AsyncLimiter("fixed-window 100/year", server.url, **STRICT)

@@ -191,7 +191,7 @@ class Base:
         meaning = meaning_of(reply)
         if meaning in NOT_EXECUTED or (meaning in FOR_ONE and len(requests) > 1):
             return None
-        raise unavailable(reply)
+        raise unavailable(reply if isinstance(reply, Exception) else _strange(reply))
 
     def _by_slot(self, requests: Sequence[Request]) -> list[tuple[int | None, list[int]]]:
         """Return the positions of the requests that one call can decide."""
@@ -205,7 +205,10 @@ class Base:
     def _outcomes(self, reply: Any, requests: Sequence[Request], sent_ns: int) -> list[Outcome]:
         """Return what a call's reply says."""
         self.took_ns = stopwatch() - sent_ns
-        outcomes = wire.decode(reply, requests)
+        try:
+            outcomes = wire.decode(reply, requests)
+        except (TypeError, ValueError, IndexError) as error:
+            raise _strange(reply) from error
         if self.denials is not None:
             holds = not self.denials.is_empty
             for request, outcome in zip(requests, outcomes, strict=True):
@@ -312,6 +315,10 @@ def unavailable(error: BaseException) -> StoreUnavailable:
 def interrupted() -> StoreUnavailable:
     """Say that nobody knows what came of a call."""
     return StoreUnavailable("the call to Redis was interrupted", away=False)
+
+
+def _strange(reply: object) -> StoreUnavailable:
+    return StoreUnavailable(f"Redis answered what is no decision: {show(reply)}")
 
 
 _stores: weakref.WeakSet[Base] = weakref.WeakSet()
