@@ -5,6 +5,8 @@ import gc
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -415,6 +417,31 @@ def test_event_loops_that_ended_without_closing_leave_nothing_behind(server, cli
         warnings.simplefilter("ignore", ResourceWarning)
         asyncio.run(close())
         gc.collect()
+
+
+def test_an_event_loop_that_is_closed_under_way_does_not_tell_the_others_that_redis_is_away(server, client):
+    script = f"""
+import asyncio, gc
+from ratekeeper import AsyncLimiter
+limiter = AsyncLimiter("fixed-window 100/year", {server.url!r}, on_error="raise", deadline=30)
+async def begin(turns):
+    hit = asyncio.ensure_future(limiter.hit("k"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+async def go_on():
+    gc.collect()  # here ends what the other loop had under way
+    await limiter.hit("another")
+    await limiter.close()
+for turns in range(12):
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin(turns))
+    loop.close()
+    del loop
+    asyncio.run(go_on())
+print("went on", limiter.store.breaker.openings)
+"""
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert finished.stdout == "went on 0\n"
 
 
 def test_waits_with_a_timeout_open_no_more_connections_than_there_are_calls(server, client):

@@ -204,7 +204,7 @@ class Hub:
         except BaseException as error:
             await connection.disconnect(nowait=True)  # what is read next on it would be another's
             if isinstance(error, self.store.troubles):
-                raise Unanswered from error
+                raise (interrupted() if self.loop.is_closed() else Unanswered()) from error
             raise
         if self._closed:
             await connection.disconnect(nowait=True)
@@ -238,7 +238,7 @@ class Hub:
                 await connection.connect()
         except self.store.troubles as error:
             await connection.disconnect(nowait=True)
-            raise Unsent from error
+            raise (interrupted() if self.loop.is_closed() else Unsent()) from error
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
