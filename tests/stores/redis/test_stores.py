@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ import msgpack
 import pytest
 import redis
 import redis.asyncio
+from redis._parsers import _RESP2Parser
 
 from ratekeeper import (
     AsyncLimiter,
@@ -32,8 +34,8 @@ from ratekeeper import (
 )
 from ratekeeper.clock import stopwatch
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
+from ratekeeper.stores.redis import connect, script
 from ratekeeper.stores.redis import desk as desks
-from ratekeeper.stores.redis import script
 from ratekeeper.stores.redis.base import tells
 from ratekeeper.stores.redis.turns import Turns
 from ratekeeper.stores.redis.urls import safe
@@ -763,6 +765,16 @@ def test_a_hit_that_is_under_way_is_not_counted_twice_against_who_waits_behind_i
         limiter.store.close()
 
 
+@pytest.fixture(params=["with hiredis", "without hiredis"])
+def parser(request, monkeypatch):
+    connect._parser.cache_clear()
+    if request.param == "without hiredis":
+        monkeypatch.setattr("redis.connection.DefaultParser", _RESP2Parser)
+    yield
+    connect._parser.cache_clear()
+
+
+@pytest.mark.usefixtures("parser")
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
 def test_an_answer_in_small_pieces_does_not_outlast_the_deadline(kind):
     stop = threading.Event()
@@ -786,13 +798,19 @@ def test_an_answer_in_small_pieces_does_not_outlast_the_deadline(kind):
 
 
 def _drip(listening, stop):
-    """Answer with the digits of a number that never ends."""
+    """Answer with the digits of a number that does not end for long."""
     connection, _ = listening.accept()
     with connection, suppress(OSError):
         connection.recv(1 << 20)
         connection.sendall(b":")
-        while not stop.wait(0.02):
+        for _ in range(200):
+            if stop.wait(0.02):
+                break
             connection.sendall(b"1")
+
+
+async def done(result):
+    return await result if inspect.isawaitable(result) else result
 
 
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
@@ -805,11 +823,9 @@ def test_a_server_that_answers_what_is_no_decision_is_away(kind, reply):
         async def scenario():
             limiter = kind("1/s", f"redis://127.0.0.1:{listening.getsockname()[1]}", **STRICT)
             with pytest.raises(StoreUnavailable, match="answered what is no decision"):
-                await limiter.hit("k")
+                await done(limiter.hit("k"))
             assert limiter.store.is_away
-            closing = limiter.close()
-            if closing is not None:
-                await closing
+            await done(limiter.close())
 
         try:
             asyncio.run(scenario())

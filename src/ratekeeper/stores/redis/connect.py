@@ -164,12 +164,31 @@ def _parser() -> type[Any]:
     class Parser(DefaultParser):  # type: ignore[misc, valid-type]
         owner: Any = None
 
+        def on_connect(self, connection: Any, **kwargs: Any) -> None:
+            super().on_connect(connection, **kwargs)
+            if not hasattr(self, "_reader"):  # hiredis is not there: a buffer reads from the socket
+                self._buffer._sock = _Piecewise(self.owner)  # noqa: SLF001
+
         def read_from_socket(self, *args: Any, **kwargs: Any) -> Any:
             if self.owner is not None:
                 self.owner.tell_socket()  # a reply may come in many pieces
             return super().read_from_socket(*args, **kwargs)
 
     return Parser
+
+
+class _Piecewise:
+    """A connection's socket, which is told before each piece how long it may take."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def recv(self, size: int) -> bytes:
+        self._owner.tell_socket()
+        return self._owner._sock.recv(size)  # type: ignore[no-any-return]  # noqa: SLF001
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._owner._sock.settimeout(seconds)  # noqa: SLF001
 
 
 class _Bounded:
