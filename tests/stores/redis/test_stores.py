@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 
 import msgpack
@@ -233,6 +233,33 @@ def test_a_forked_child_has_connections_of_its_own(server, client):
                 limiter.hit("k")
             assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
         assert limiter.peek("k").remaining == 100 - 1 - 40 - 10
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_child_that_is_forked_in_the_middle_of_a_call_leaves_the_connection_to_its_parent(
+    server, client, monkeypatch
+):
+    reply = connect._Bounded.reply
+    child = None
+    kept = -1
+
+    def reply_and_fork(connection):
+        nonlocal child
+        answer = reply(connection)
+        child = os.fork() if child is None else child
+        return answer
+
+    with Limiter("fixed-window 100/year", server.url, **STRICT) as limiter, untraced():
+        limiter.hit("k")
+        monkeypatch.setattr(connect._Bounded, "reply", reply_and_fork)
+        try:
+            limiter.hit("k")
+            kept = sum(map(len, limiter.store._idle.values()))
+        finally:
+            if child == 0:
+                os._exit(kept)
+        assert os.waitpid(child, 0)[1] == 0
+        assert kept == 1
 
 
 def test_a_restarted_server_is_met_with_a_new_connection(server, limiter):
@@ -809,8 +836,38 @@ def _drip(listening, stop):
             connection.sendall(b"1")
 
 
+@pytest.mark.usefixtures("parser")
+@pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
+def test_an_answer_that_nobody_asked_for_is_no_answer_to_the_next_caller(kind):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=_answer_too_often, args=(listening,))
+        thread.start()
+
+        async def scenario():
+            limiter = kind("100/s", f"redis://127.0.0.1:{listening.getsockname()[1]}", **STRICT)
+            hits = [await done(limiter.hit("k")) for _ in range(2)]
+            await done(limiter.close())
+            return [hit.remaining for hit in hits]
+
+        try:
+            assert asyncio.run(scenario()) == [1, 2]
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
 async def done(result):
     return await result if inspect.isawaitable(result) else result
+
+
+def _answer_too_often(listening):
+    """Answer the first call of each connection three times; what remains is the number of the connection."""
+    with suppress(OSError), ExitStack() as stack:
+        for number in (1, 2):
+            connection, _ = listening.accept()
+            stack.enter_context(connection)
+            connection.recv(1 << 20)
+            connection.sendall(3 * (b"*7\r\n:1\r\n:0\r\n:1\r\n:%d\r\n:0\r\n:0\r\n:0\r\n" % number))
 
 
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])

@@ -169,6 +169,10 @@ def _parser() -> type[Any]:
             if not hasattr(self, "_reader"):  # hiredis is not there: a buffer reads from the socket
                 self._buffer._sock = _Piecewise(self.owner)  # noqa: SLF001
 
+        def holds_more(self) -> bool:
+            """Tell whether something was read that is no part of a reply that was read."""
+            return bool(self._reader.has_data() if hasattr(self, "_reader") else self._buffer.unread_bytes())
+
         def read_from_socket(self, *args: Any, **kwargs: Any) -> Any:
             if self.owner is not None:
                 self.owner.tell_socket()  # a reply may come in many pieces
@@ -230,7 +234,7 @@ class _Bounded:
         if self._poll is None:
             self._poll = select.poll()
             self._poll.register(self._sock, select.POLLIN)
-        return not self._poll.poll(0)
+        return not (self._parser.holds_more() or self._poll.poll(0))
 
     def tell_socket(self) -> None:
         """Tell the socket how long it may take, unless it knows."""

@@ -141,6 +141,7 @@ class RedisStore(Base):
         if send.share < 1:
             now = stopwatch()
             ends_ns = now + int((ends_ns - now) * send.share)
+        idle = self._idle  # a child that is forked meanwhile has another: this connection is its parent's
         connection = self._take(send.address, ends_ns)
         try:
             commands = self._with_policy(send)
@@ -151,7 +152,7 @@ class RedisStore(Base):
             if isinstance(error, self.troubles):
                 raise Unanswered from error
             raise
-        self._idle.setdefault(send.address, []).append(connection)
+        idle.setdefault(send.address, []).append(connection)
         return self._judged(send, replies)
 
     def _take(self, address: Address | None, ends_ns: int) -> Any:
