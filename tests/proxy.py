@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import Coroutine
 from typing import Any, Literal
@@ -42,6 +44,12 @@ class Proxy:
     def refuse(self) -> None:
         """Close every connection, and each that comes from now on."""
         self.mode = "refuse"
+        self._do(self._cut())
+
+    def reset(self) -> None:
+        """Reset every connection, as a firewall does to those that were idle for long."""
+        for writer in list(self._open):
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._do(self._cut())
 
     def stop(self) -> None:

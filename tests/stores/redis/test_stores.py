@@ -42,6 +42,7 @@ from ratekeeper.stores.redis.urls import safe
 from ratekeeper.testing import ManualClock
 from ratekeeper.waiting import _voiding
 from tests import servers
+from tests.proxy import Proxy
 from tests.waiters import Call, in_line, until, until_async, untraced, waiters
 
 RULES = [
@@ -267,6 +268,22 @@ def test_a_restarted_server_is_met_with_a_new_connection(server, limiter):
     server.stop()
     server.start()
     assert limiter.hit("k").remaining == 2  # it forgot everything
+
+
+def test_a_connection_that_was_reset_while_it_was_idle_is_not_used(server, client):
+    async def scenario(proxy):
+        limiter = AsyncLimiter("fixed-window 100/year", proxy.url, **STRICT)
+        await limiter.hit("k")
+        (idle,) = limiter.store._hub()._idle[None]
+        proxy.reset()
+        await until_async(lambda: idle._reader.exception() is not None, "it was reset")
+        try:
+            return await limiter.hit("k")
+        finally:
+            await limiter.close()
+
+    with Proxy(server.port) as proxy:
+        assert asyncio.run(scenario(proxy)).remaining == 98
 
 
 def test_a_key_that_holds_something_else_is_an_error_that_says_so(client, limiter):

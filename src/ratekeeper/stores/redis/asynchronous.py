@@ -227,7 +227,7 @@ class Hub:
         idle = self._idle.get(address)
         while idle:
             connection = idle.pop()
-            if connection.is_connected and not await connection.can_read():
+            if await connect.stands(connection):
                 return connection
             await connection.disconnect(nowait=True)
         await self._forget_others()

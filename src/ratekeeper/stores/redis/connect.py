@@ -133,6 +133,13 @@ def timeout_at(ends: float) -> Any:
     return async_timeout.timeout_at(ends)
 
 
+async def stands(connection: Any) -> bool:
+    """Tell whether an asyncio connection was neither closed nor reset, nor told what nobody asked for."""
+    if not connection.is_connected or connection._writer.is_closing():  # noqa: SLF001 - a reset is no end to can_read()
+        return False
+    return not await connection.can_read()
+
+
 @functools.cache
 def packer() -> Callable[[Command], bytes] | None:
     """Return what packs a command in C; None if hiredis is not there, and the connection has to do it."""
