@@ -25,6 +25,7 @@ from ratekeeper.stores import AsyncRedisStore, RedisStore
 from ratekeeper.stores.redis.wire import slot_of
 from tests import clusters, servers
 from tests.clusters import client
+from tests.faces import FACES
 
 STRICT = {"on_error": "raise", "deadline": 10.0}
 RULES = [
@@ -119,6 +120,71 @@ def _with_limit(rule, limit):
     if isinstance(rule, TokenBucket):
         return limit, rule.refill_rate
     return (limit, rule.leak_rate) if isinstance(rule, LeakyBucket) else (limit, rule.window)
+
+
+TWO = {"first": FixedWindow(50, "365d"), "last": FixedWindow(50, "365d")}
+
+
+def before_the_charge(monkeypatch, limiter, key, action):
+    """Do something just before the part of a hit that has this key is charged."""
+    node_of = limiter.store._node_of
+
+    def interposed(request):
+        if request.operation == "hit" and request.demands[0].key == key:
+            action()
+        return node_of(request)
+
+    monkeypatch.setattr(limiter.store, "_node_of", interposed)
+
+
+def pause(server, seconds):
+    """Let a server answer nobody for a while, and stay a member of its cluster."""
+    client(server).execute_command("CLIENT PAUSE", int(seconds * 1000), "ALL")
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_what_was_taken_is_given_back_when_a_later_part_is_not_decided_in_time(empty, monkeypatch, face):
+    first, last, other = on_each_node(empty).values()
+    limiter = FACES[face](TWO, empty.url, on_error="raise", deadline=2.0)
+    before_the_charge(monkeypatch, limiter, last, lambda: pause(empty.masters[1], 2.5))
+    with pytest.raises(StoreUnavailable):
+        limiter.hit({"first": first, "last": last})
+    elsewhere = {"first": first, "last": other}
+    clusters.until(lambda: limiter.peek(elsewhere).layers["first"].remaining == 50, "the first part is given back")
+    limiter.close()
+
+
+def test_what_was_taken_is_given_back_when_a_signal_interrupts_a_later_part(empty, monkeypatch):
+    first, last, _ = on_each_node(empty).values()
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with Limiter(TWO, empty.url, **STRICT) as limiter:
+        before_the_charge(monkeypatch, limiter, last, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            limiter.hit({"first": first, "last": last})
+        layers = limiter.peek({"first": first, "last": last}).layers
+    assert [layer.remaining for layer in layers.values()] == [50, 50]
+
+
+def test_a_hit_on_several_nodes_that_is_cancelled_takes_all_or_nothing(empty, monkeypatch):
+    first, last, _ = on_each_node(empty).values()
+
+    async def scenario():
+        async with AsyncLimiter(TWO, empty.url, **STRICT) as limiter:
+            reached = asyncio.Event()
+            before_the_charge(monkeypatch, limiter, first, reached.set)
+            hit = asyncio.create_task(limiter.hit({"first": first, "last": last}))
+            await reached.wait()
+            hit.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await hit
+        layers = (await limiter.peek({"first": first, "last": last})).layers
+        await limiter.close()
+        return [layer.remaining for layer in layers.values()]
+
+    assert asyncio.run(scenario()) == [49, 49]
 
 
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])

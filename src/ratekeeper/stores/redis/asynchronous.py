@@ -83,6 +83,7 @@ class Hub:
         self._lanes: dict[Address | None, Lane] = {}
         self._idle: dict[Address | None, list[Any]] = {}
         self._asking = asyncio.Semaphore(MOST_IN_FLIGHT)
+        self._halfway: set[asyncio.Task[Outcome]] = set()
         self._closed = False
         self.only = None if store.topology.has_slots else self.lane(None)
 
@@ -122,6 +123,8 @@ class Hub:
         return units
 
     async def close(self) -> None:
+        if self._halfway:
+            await asyncio.wait(self._halfway)
         self._closed = True
         for lane in self._lanes.values():
             lane.close()
@@ -129,18 +132,27 @@ class Hub:
             while idle:
                 await idle.pop().disconnect(nowait=True)
 
-    def _at_its_node(self, request: Request, seconds: float, ends: float) -> Awaitable[Outcome]:
+    def _at_its_node(self, request: Request, seconds: float, ends: float | None) -> Awaitable[Outcome]:
         return self.lane(self.store._node_of(request)).enter(request, seconds, ends)  # noqa: SLF001
 
-    async def _across(self, request: Request, parts: layers.Parts, seconds: float, ends: float) -> Outcome:
+    async def _across(self, *asked: Any) -> Outcome:
+        """Decide a request part by part; if the caller is cancelled, that does not end halfway."""
+        deciding = self.loop.create_task(self._part_by_part(*asked))
+        self._halfway.add(deciding)
+        deciding.add_done_callback(self._halfway.discard)
+        return await asyncio.shield(deciding)
+
+    async def _part_by_part(self, request: Request, parts: layers.Parts, seconds: float, ends: float) -> Outcome:
         sent_ns = stopwatch()
         flow = layers.across(request, parts)
         try:
             asked = next(flow)
             while True:
-                calls = (self._at_its_node(part, seconds, ends) for part in asked)
-                results = await asyncio.gather(*calls, return_exceptions=True)
-                asked = flow.send([_result(each) for each in results])
+                voids = layers.voids(request, asked)  # which goes on when the caller has no time left
+                calls = [self._at_its_node(part, seconds, None if voids else ends) for part in asked]
+                answers = asyncio.gather(*calls, return_exceptions=True)
+                await asyncio.wait([answers], timeout=ends - self.loop.time() if voids else None)
+                asked = flow.send(answers.result() if answers.done() else ())
         except StopIteration as stop:
             self.store._note(request, stop.value, sent_ns)  # noqa: SLF001
             return stop.value  # type: ignore[no-any-return]
@@ -200,7 +212,7 @@ class Hub:
         try:
             commands = self.store._with_policy(send)  # noqa: SLF001
             async with connect.timeout_at(ends):
-                replies = await self._send(connection, commands)
+                replies = await connect.exchange(connection, commands, self.store._refusal)  # noqa: SLF001
         except BaseException as error:
             await connection.disconnect(nowait=True)  # what is read next on it would be another's
             if isinstance(error, self.store.troubles):
@@ -211,16 +223,6 @@ class Hub:
         else:
             self._idle.setdefault(send.address, []).append(connection)
         return self.store._judged(send, replies)  # noqa: SLF001
-
-    async def _send(self, connection: Any, commands: Sequence[tuple[bytes, ...]]) -> list[Any]:
-        await connection.send_packed_command(connect.pack(connection, commands), check_health=False)
-        replies = []
-        for _ in commands:
-            try:
-                replies.append(await connection.read_response())
-            except self.store._refusal as error:  # noqa: SLF001
-                replies.append(error)
-        return replies
 
     async def _take(self, address: Address | None, ends: float) -> Any:
         """Return a connection that the server has not closed meanwhile."""
@@ -389,9 +391,3 @@ class Lane:
             return False
         took_ns = self._hub.store.took_ns
         return tells(error, asked.asked_at * 1e9, asked.sent_at * 1e9, asked.ends * 1e9, took_ns)
-
-
-def _result(ended: Outcome | BaseException) -> Result:
-    if isinstance(ended, Outcome | StoreUnavailable):
-        return ended
-    raise ended

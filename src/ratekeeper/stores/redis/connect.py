@@ -158,6 +158,18 @@ def pack(connection: Any, commands: Sequence[Command]) -> list[bytes]:
     return [b"".join(map(pack_one, commands))]
 
 
+async def exchange(connection: Any, commands: Sequence[Command], refusal: type[Exception]) -> list[Any]:
+    """Send commands on a connection of an event loop; return the replies, an error that is one included."""
+    await connection.send_packed_command(pack(connection, commands), check_health=False)
+    replies: list[Any] = []
+    for _ in commands:
+        try:
+            replies.append(await connection.read_response())
+        except refusal as error:
+            replies.append(error)
+    return replies
+
+
 @functools.cache
 def bounded(kind: Any) -> type[Any]:
     """Return a kind of connection whose every socket operation has the time that is left."""

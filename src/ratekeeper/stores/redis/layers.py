@@ -1,22 +1,22 @@
 """One request whose keys are in different slots of a cluster: never one unit over, all or nothing in the end.
 
 All parts are asked first: a denial costs one round trip and takes nothing. Then they are charged in order, the same
-for everybody; if somebody was quicker at a later one, what was taken is given back. Until then, or until it expires
-if the give-back is interrupted, the earlier parts count more than was admitted, never less.
+for everybody; if somebody was quicker at a later one, or it is not decided, what was taken is given back. Until then,
+or until it expires if the give-back is interrupted, the earlier parts count more than was admitted, never less.
 
-`across` yields requests that may be decided at the same time, and is sent what came of each.
+`across` yields requests that may be decided at the same time, and is sent what came of each, or thrown what interrupts
+the caller. What it yields to give back needs no answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Outcome
 from ratekeeper.stores.redis.wire import Request, Result, slot_of
 
 Parts = Sequence[Sequence[int]]  # positions in the request's demands
-Across = Generator[Sequence[Request], Sequence[Result], Outcome]
+Across = Generator[Sequence[Request], Sequence[Result | BaseException], Outcome]
 
 
 def parts_of(request: Request) -> Parts:
@@ -44,16 +44,28 @@ def across(request: Request, parts: Parts) -> Across:
         return _merged(parts, peeks)
     taken: list[Outcome] = []
     for part in asked:
-        (result,) = yield [part]
+        result: Result | BaseException
+        try:
+            (result,) = yield [part]
+        except GeneratorExit:
+            raise
+        except BaseException as interruption:  # noqa: BLE001 - raised again below
+            result = interruption
         if isinstance(result, Outcome) and _admits(result):
             taken.append(result)
             continue
-        charged = zip(asked, taken, strict=False)
-        yield [Request("give_back", earlier.demands, outcome.charge) for earlier, outcome in charged]
+        if taken:
+            charged = zip(asked, taken, strict=False)
+            yield [Request("give_back", earlier.demands, outcome.charge) for earlier, outcome in charged]
         (denied,) = _checked([result])
         answers = [*peeks[: len(taken)], denied, *peeks[len(taken) + 1 :]]  # of the others, what they said just now
         return _merged(parts, answers)._replace(steady_us=0)
     return _merged(parts, taken)
+
+
+def voids(request: Request, asked: Sequence[Request]) -> bool:
+    """Tell whether what is asked gives back what a hit has taken so far."""
+    return request.operation == "hit" and asked[0].operation == "give_back"
 
 
 def _part(request: Request, part: Sequence[int]) -> Request:
@@ -65,9 +77,9 @@ def _admits(outcome: Outcome) -> bool:
     return all(answer[0] for answer in outcome.answers)
 
 
-def _checked(results: Sequence[Result]) -> Sequence[Outcome]:
+def _checked(results: Sequence[Result | BaseException]) -> Sequence[Outcome]:
     for result in results:
-        if isinstance(result, StoreUnavailable):
+        if isinstance(result, BaseException):
             raise result
     return results  # type: ignore[return-value]
 

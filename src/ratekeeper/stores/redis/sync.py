@@ -16,6 +16,7 @@ from ratekeeper.stores.redis.turns import Turns
 from ratekeeper.stores.redis.wire import Request, Result
 
 _PATIENCE_NS = 1_000_000_000  # for what is not a decision, or has no deadline
+_KEPT = 0.1  # of a request's time
 
 
 class RedisStore(Base):
@@ -81,16 +82,23 @@ class RedisStore(Base):
         try:
             asked = next(flow)
             while True:
-                results: list[Result] = []
-                for part in asked:
-                    try:
-                        results.append(self._at_its_node(part, ends_ns))
-                    except StoreUnavailable as error:
-                        results.append(error)
-                asked = flow.send(results)
+                # Of the time to charge, a part is kept to give back what was taken if a later one does not answer.
+                soon_ns = ends_ns - int(_KEPT * (ends_ns - sent_ns)) if asked[0].operation == "hit" else ends_ns
+                try:
+                    results = [self._result(part, soon_ns) for part in asked]
+                except BaseException as error:  # noqa: BLE001 - a signal, above all: the flow cleans up
+                    asked = flow.throw(error)
+                else:
+                    asked = flow.send(results)
         except StopIteration as stop:
             self._note(request, stop.value, sent_ns)
             return stop.value  # type: ignore[no-any-return]
+
+    def _result(self, part: Request, ends_ns: int) -> Result:
+        try:
+            return self._at_its_node(part, ends_ns)
+        except StoreUnavailable as error:
+            return error
 
     def decided(self, requests: Sequence[Request], sent_ns: int, ends_ns: int) -> Sequence[Result]:
         """Have requests decided; return what came of each."""
