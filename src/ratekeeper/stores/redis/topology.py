@@ -10,7 +10,7 @@ from ratekeeper.stores.redis.exchange import Address, Flow, Send, Unanswered
 from ratekeeper.stores.redis.wire import SLOTS
 
 _SHARE = 0.5  # of the time that is left for one server that may know; the others want some as well
-_TRIES = 3  # servers that are asked within one deadline; who did not answer is behind the others next time
+_TRIES = 3  # servers that are asked within one deadline; who could not tell is behind the others next time
 
 Connecting = tuple[type[Any], dict[str, Any]]  # the class of connection and its arguments
 
@@ -79,6 +79,7 @@ class Sentinel(Standalone):
     def suspect(self, address: Address | None) -> None:
         if address == self._master:
             self._master = None
+            self._sentinels = _as_last(self._sentinels[0], self._sentinels)  # who named it, and may be cut off
 
     def discover(self) -> Flow:
         question = (b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._name.encode())
@@ -88,12 +89,12 @@ class Sentinel(Standalone):
                 (reply,) = yield Send(sentinel, [question], _SHARE)
             except Unanswered as error:
                 last = error.__cause__
-                self._sentinels = _as_last(sentinel, self._sentinels)
-                continue
-            if isinstance(reply, list) and len(reply) == 2:
-                self._master = Address(reply[0].decode(), int(reply[1]))
-                return
-            last = reply or f"it knows no master {self._name!r}"
+            else:
+                if isinstance(reply, list) and len(reply) == 2:
+                    self._master = Address(reply[0].decode(), int(reply[1]))
+                    return
+                last = reply or f"it knows no master {self._name!r}"
+            self._sentinels = _as_last(sentinel, self._sentinels)
         raise StoreUnavailable(f"no sentinel named the master {self._name!r}; the last one asked: {last}")
 
 
@@ -111,7 +112,7 @@ class Cluster(Standalone):
     ) -> None:
         super().__init__(connecting)
         self._seeds = frozenset(seeds)
-        self._to_ask = tuple(seeds)  # the nodes, and the seeds behind them; who did not answer is asked last
+        self._to_ask = tuple(seeds)  # the nodes, and the seeds behind them; who could not tell is asked last
         self._remap = remap  # from the addresses that nodes tell to those that can be reached
         self._table: list[Address | None] = [None] * SLOTS
         self._masters: frozenset[Address | None] = frozenset()
@@ -131,6 +132,8 @@ class Cluster(Standalone):
         return address in self._masters
 
     def suspect(self, address: Address | None) -> None:
+        if self.is_known:
+            self._to_ask = _as_last(self._to_ask[0], self._to_ask)  # who told the table, and may be cut off
         self.is_known = False
         self._to_ask = _as_last(address, self._to_ask)
 
@@ -153,12 +156,12 @@ class Cluster(Standalone):
                 (reply,) = yield Send(node, [(b"CLUSTER", b"SLOTS")], _SHARE)
             except Unanswered as error:
                 last = error.__cause__
-                self._to_ask = _as_last(node, self._to_ask)
-                continue
-            if isinstance(reply, list) and reply:
-                self._learn(reply, node)
-                return
-            last = reply or "it has no slots"
+            else:
+                if isinstance(reply, list) and reply:
+                    self._learn(reply, node)
+                    return
+                last = reply or "it has no slots"
+            self._to_ask = _as_last(node, self._to_ask)
         raise StoreUnavailable(f"no node of the cluster told which has which slot; the last one asked: {last}")
 
     def _learn(self, ranges: Sequence[Any], told_by: Address) -> None:

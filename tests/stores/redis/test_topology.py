@@ -1,0 +1,74 @@
+"""Who is asked which server is where, and who next."""
+
+import pytest
+
+from ratekeeper.errors import StoreUnavailable
+from ratekeeper.stores.redis.exchange import Address, Unanswered, Unit, Unsent, converse
+from ratekeeper.stores.redis.topology import Cluster, Sentinel
+
+ONE, TWO, THREE, FOUR, FIVE = (Address("a-host", port) for port in range(1, 6))
+CONNECTING = (object, {})
+NO_CLUSTER = Exception("ERR This instance has cluster support disabled")
+
+
+def asked_in(flow, replies):
+    """Drive a flow with what each server replies to everything; return who was asked, and what came of it."""
+    asked = []
+    try:
+        send = next(flow)
+        while True:
+            asked.append(send.address)
+            reply = replies[send.address]
+            send = flow.throw(reply) if isinstance(reply, Unanswered) else flow.send([reply] * len(send.commands))
+    except StopIteration:
+        return asked, None
+    except StoreUnavailable as error:
+        return asked, error
+
+
+def slots_of(address):
+    return [[0, 16_383, [address.host.encode(), address.port, b"id"]]]
+
+
+def named(address):
+    return [address.host.encode(), b"%d" % address.port]
+
+
+@pytest.mark.parametrize("useless", [[], NO_CLUSTER, Unanswered()], ids=["no slots", "no cluster", "no answer"])
+def test_a_node_that_cannot_tell_the_slots_is_asked_last_the_next_time(useless):
+    cluster = Cluster(CONNECTING, [ONE, TWO, THREE, FOUR])
+    replies = {ONE: useless, TWO: useless, THREE: useless, FOUR: slots_of(FOUR)}
+    asked, error = asked_in(cluster.discover(), replies)
+    assert asked == [ONE, TWO, THREE]
+    assert error is not None
+    assert asked_in(cluster.discover(), replies) == ([FOUR], None)
+
+
+@pytest.mark.parametrize("useless", [None, NO_CLUSTER, Unanswered()], ids=["no master", "no sentinel", "no answer"])
+def test_a_sentinel_that_cannot_name_the_master_is_asked_last_the_next_time(useless):
+    sentinel = Sentinel(CONNECTING, CONNECTING, [ONE, TWO, THREE, FOUR], "a-master")
+    replies = {ONE: useless, TWO: useless, THREE: useless, FOUR: named(FIVE)}
+    asked, error = asked_in(sentinel.discover(), replies)
+    assert asked == [ONE, TWO, THREE]
+    assert error is not None
+    assert asked_in(sentinel.discover(), replies) == ([FOUR], None)
+
+
+def test_of_a_master_that_is_away_another_sentinel_is_asked():
+    """The one that named it may be cut off from the others, and name it for ever."""
+    sentinel = Sentinel(CONNECTING, CONNECTING, [ONE, TWO], "a-master")
+    gone, master = THREE, FOUR
+    replies = {ONE: named(gone), TWO: named(master), gone: Unsent(), master: b"decided"}
+    unit = Unit(None, [(b"EVALSHA",)])
+    assert asked_in(converse(sentinel, [unit]), replies) == ([ONE, gone, TWO, master], None)
+    assert unit.replies == [b"decided"]
+
+
+def test_of_a_node_that_is_away_another_node_is_asked():
+    """The one that told where the slot is may be cut off from the others, and tell so for ever."""
+    cluster = Cluster(CONNECTING, [ONE, TWO])
+    gone, master = THREE, FOUR
+    replies = {ONE: slots_of(gone), TWO: slots_of(master), gone: Unsent(), master: b"decided"}
+    unit = Unit(0, [(b"EVALSHA",)])
+    assert asked_in(converse(cluster, [unit]), replies) == ([ONE, gone, TWO, master], None)
+    assert unit.replies == [b"decided"]
