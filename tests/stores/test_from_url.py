@@ -1,8 +1,9 @@
 import pytest
 
 from ratekeeper import InvalidRule
-from ratekeeper.stores import MemoryStore, from_url
+from ratekeeper.stores import MemoryStore, RedisStore, from_url
 from ratekeeper.stores.redis import urls
+from ratekeeper.stores.redis.exchange import Address
 
 
 @pytest.mark.parametrize("url", ["memory://", "async+memory://"])
@@ -41,6 +42,8 @@ def test_memory_takes_nothing_behind_it():
         ("redis+sentinel://h/m?sentinel_pasword=x", "cannot be read"),
         ("redis+sentinel://h/m/abc", "cannot be read"),
         ("redis://h,i", "cannot be read"),
+        ("redis://u:12/x@h", "cannot be read"),  # whose password has a / in it, and would be left out
+        ("redis+cluster://u:12/x@h", "cannot be read"),
     ],
 )
 @pytest.mark.parametrize("for_asyncio", [False, True])
@@ -79,3 +82,22 @@ def test_no_complaint_shows_a_password(url):
 def test_addresses_are_read_from_a_url(url, addresses):
     assert [tuple(address[:2]) for address in urls.read(url).addresses] == addresses
     from_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://h:1/0?password=p@ss/w", None),
+        ("redis+cluster://h:1?password=p@ss/w", Address("h", 1)),
+        ("redis+sentinel://h:1/m?sentinel_password=p@ss/w", Address("h", 1, is_sentinel=True)),
+    ],
+)
+def test_a_password_in_the_query_may_have_what_ends_one_in_front_of_the_host(url, address):
+    _, arguments = from_url(url).topology.connection(address)
+    assert (arguments["host"], arguments["port"], arguments["password"]) == ("h", 1, "p@ss/w")
+
+
+@pytest.mark.parametrize("url", ["redis+clutser://h", "unix+cluster:///tmp/socket"])
+def test_a_store_of_an_unknown_scheme_is_refused(url):
+    with pytest.raises(InvalidRule, match="has an unknown scheme"):
+        RedisStore(url)

@@ -34,8 +34,10 @@ def read(url: str) -> Read:
     """Take a URL apart."""
     scheme, _, rest = url.removeprefix("async+").partition("://")
     scheme, _, several = scheme.replace("valkeys", "rediss").replace("valkey", "redis").partition("+")
+    if several not in _FORMS or (scheme == "unix" and several):
+        raise InvalidRule(f"store {safe(url)} has an unknown scheme")
+    rest, mark, query = rest.partition("?")  # which may have an @ of its own
     secret, at, rest = rest.rpartition("@")
-    rest, mark, query = rest.partition("?")
     for name, _ in parse_qsl(query, keep_blank_values=True):
         if name in _NOT_FOR_A_URL:
             raise InvalidRule(f"store {safe(url)} has {show(name)} in its query, which a URL cannot set")
@@ -46,7 +48,7 @@ def read(url: str) -> Read:
     try:
         port = SENTINEL_PORT if several == "sentinel" else PORT
         addresses = [_address(host, port) for host in (hosts or "localhost").split(",")]
-        if not re.fullmatch(r"\d*", database) or (not several and len(addresses) > 1):
+        if not re.fullmatch(r"\d*", database) or (not several and len(addresses) > 1) or "/" in secret:
             raise ValueError(database)
     except ValueError as error:
         raise unreadable(url, several, type(error).__name__) from None
