@@ -39,6 +39,7 @@ from ratekeeper.stores.redis import desk as desks
 from ratekeeper.stores.redis.base import tells
 from ratekeeper.stores.redis.turns import Turns
 from ratekeeper.stores.redis.urls import safe
+from ratekeeper.stores.redis.wire import Request
 from ratekeeper.testing import ManualClock
 from ratekeeper.waiting import _voiding
 from tests import servers
@@ -520,6 +521,31 @@ def test_waits_with_a_timeout_open_no_more_connections_than_there_are_calls(serv
 def test_a_call_tells_that_redis_is_away_unless_it_waited_in_our_queue_for_too_long(sent, ends, took, is_away):
     asked, sent, ends, took = (1_000_000 * milliseconds for milliseconds in (0, sent, ends, took))
     assert tells(None, asked, sent, ends, took) is is_away
+
+
+def test_a_later_part_of_a_request_that_had_little_time_left_does_not_tell_that_redis_is_away(server, client):
+    """Of its second it has 15 ms: in threads, and in an event loop."""
+    sync, loops = (kind("fixed-window 9/year", server.url, **STRICT) for kind in (Limiter, AsyncLimiter))
+    part = Request("hit", sync._core.demands("k"))
+
+    async def scenario():
+        await loops.hit("k")
+        loop = asyncio.get_running_loop()
+        client.execute_command("CLIENT PAUSE", 400, "ALL")
+        part = Request("hit", loops._core.demands("k"))
+        with pytest.raises(StoreUnavailable):
+            await loops.store._hub().lane(None).enter(part, 1.0, loop.time() + 0.015)
+        await loops.close()
+
+    with sync:
+        sync.hit("k")
+        client.execute_command("CLIENT PAUSE", 400, "ALL")
+        now = stopwatch()
+        with pytest.raises(StoreUnavailable):
+            sync.store._desk(None).execute(part, now + 15_000_000, now - 985_000_000)
+        assert not sync.store.is_away
+    asyncio.run(scenario())
+    assert not loops.store.is_away
 
 
 def test_a_leader_that_is_interrupted_before_it_can_tell_the_others_leaves_nobody_waiting(server, client, monkeypatch):

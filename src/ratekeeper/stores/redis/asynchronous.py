@@ -287,19 +287,20 @@ class Lane:
             future.set_exception(StoreUnavailable("Redis is away", away=False))
             return future
         now = loop.time()
-        asked = _Asked(request, future, now, ends or now + seconds)
+        ends = ends or now + seconds
+        asked = _Asked(request, future, ends - seconds, ends)
         self._waiting.append(asked)
         if not self._due and len(self._calls) < MOST_IN_FLIGHT:
             self._due = True
             loop.call_soon(self._set_off)  # behind all that runs in this turn of the loop, which may ask as well
-        if asked.ends < now + seconds - _SOONER:  # a later part of a request
-            timer = loop.call_at(asked.ends, self._give_up, asked)
+        if ends < now + seconds - _SOONER:  # a later part of a request
+            timer = loop.call_at(ends, self._give_up, asked)
             future.add_done_callback(lambda _: timer.cancel())
             return future
         pending = self._by_patience.get(seconds)
         if pending is None:
             pending = self._by_patience[seconds] = deque()
-            loop.call_at(asked.ends, self._run_out, seconds)
+            loop.call_at(ends, self._run_out, seconds)
         while pending and pending[0].future.done():
             pending.popleft()
         pending.append(asked)

@@ -35,9 +35,9 @@ class _Place:
     sent_ns: int | None = None  # when it sent what it leads
     _called: Any = None  # a lock that is held until this place is served or is to lead; a lone one has none
 
-    def __init__(self, request: Request, ends_ns: int) -> None:
+    def __init__(self, request: Request, ends_ns: int, asked_ns: int | None) -> None:
         self.request = request
-        self.asked_ns = stopwatch()
+        self.asked_ns = asked_ns or stopwatch()
         self.ends_ns = ends_ns
 
     def expect_call(self) -> None:
@@ -71,14 +71,14 @@ class Desk:
         self._leaders: set[_Place] = set()
         self._crowded = False  # whether the latest call was for several
 
-    def execute(self, request: Request, ends_ns: int) -> Outcome:
-        """Have a request decided, together with what other threads ask for."""
+    def execute(self, request: Request, ends_ns: int, asked_ns: int | None = None) -> Outcome:
+        """Have a request decided, or a part of one that was asked for earlier, with what other threads ask for."""
         breaker = self._breaker
         if breaker.is_open:
             with breaker:
-                return self._take_part(request, ends_ns)
+                return self._take_part(request, ends_ns, asked_ns)
         try:
-            outcome = self._take_part(request, ends_ns)
+            outcome = self._take_part(request, ends_ns, asked_ns)
         except StoreUnavailable as error:
             breaker.noted(error)
             raise
@@ -86,8 +86,8 @@ class Desk:
             breaker.succeeded()
         return outcome
 
-    def _take_part(self, request: Request, ends_ns: int) -> Outcome:
-        place = _Place(request, ends_ns)
+    def _take_part(self, request: Request, ends_ns: int, asked_ns: int | None) -> Outcome:
+        place = _Place(request, ends_ns, asked_ns)
         try:
             with self._lock:
                 alone = not (self._leaders or self._waiting or self._crowded)

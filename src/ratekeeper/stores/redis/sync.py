@@ -73,8 +73,8 @@ class RedisStore(Base):
             desk = self._desks.setdefault(address, Desk(self, address))
         return desk
 
-    def _at_its_node(self, request: Request, ends_ns: int) -> Outcome:
-        return self._desk(self._node_of(request)).execute(request, ends_ns)
+    def _at_its_node(self, request: Request, ends_ns: int, asked_ns: int | None = None) -> Outcome:
+        return self._desk(self._node_of(request)).execute(request, ends_ns, asked_ns)
 
     def _across(self, request: Request, parts: layers.Parts, ends_ns: int) -> Outcome:
         sent_ns = stopwatch()
@@ -85,7 +85,7 @@ class RedisStore(Base):
                 # Of the time to charge, a part is kept to give back what was taken if a later one does not answer.
                 soon_ns = ends_ns - int(_KEPT * (ends_ns - sent_ns)) if asked[0].operation == "hit" else ends_ns
                 try:
-                    results = [self._result(part, soon_ns) for part in asked]
+                    results = [self._result(part, soon_ns, sent_ns) for part in asked]
                 except BaseException as error:  # noqa: BLE001 - a signal, above all: the flow cleans up
                     asked = flow.throw(error)
                 else:
@@ -94,9 +94,9 @@ class RedisStore(Base):
             self._note(request, stop.value, sent_ns)
             return stop.value  # type: ignore[no-any-return]
 
-    def _result(self, part: Request, ends_ns: int) -> Result:
+    def _result(self, part: Request, ends_ns: int, asked_ns: int) -> Result:
         try:
-            return self._at_its_node(part, ends_ns)
+            return self._at_its_node(part, ends_ns, asked_ns)
         except StoreUnavailable as error:
             return error
 
