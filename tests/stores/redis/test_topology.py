@@ -1,6 +1,7 @@
 """Who is asked which server is where, and who next."""
 
 import pytest
+from redis.exceptions import MasterDownError, ReadOnlyError
 
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.redis.exchange import Address, Unanswered, Unit, Unsent, converse
@@ -61,6 +62,16 @@ def test_of_a_master_that_is_away_another_sentinel_is_asked():
     replies = {ONE: named(gone), TWO: named(master), gone: Unsent(), master: b"decided"}
     unit = Unit(None, [(b"EVALSHA",)])
     assert asked_in(converse(sentinel, [unit]), replies) == ([ONE, gone, TWO, master], None)
+    assert unit.replies == [b"decided"]
+
+
+@pytest.mark.parametrize("refusal", [ReadOnlyError(""), MasterDownError("")], ids=["READONLY", "MASTERDOWN"])
+def test_what_a_master_refuses_that_has_become_a_replica_is_sent_to_the_next(refusal):
+    sentinel = Sentinel(CONNECTING, CONNECTING, [ONE, TWO], "a-master")
+    demoted, master = THREE, FOUR
+    replies = {ONE: named(demoted), TWO: named(master), demoted: refusal, master: b"decided"}
+    unit = Unit(None, [(b"EVALSHA",)])
+    assert asked_in(converse(sentinel, [unit]), replies) == ([ONE, demoted, TWO, master], None)
     assert unit.replies == [b"decided"]
 
 

@@ -82,7 +82,7 @@ _MEANINGS = {
     "AskError": "ask",
     "ReadOnlyError": "read-only",
     "ClusterDownError": "down",
-    "MasterDownError": "down",
+    "MasterDownError": "read-only",  # of a replica that has lost its master, and lets nobody read
     "TryAgainError": "torn",
     "NoPermissionError": "fault",  # of a key, before the script runs
 }
