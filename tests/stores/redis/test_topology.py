@@ -83,3 +83,12 @@ def test_of_a_node_that_is_away_another_node_is_asked():
     unit = Unit(0, [(b"EVALSHA",)])
     assert asked_in(converse(cluster, [unit]), replies) == ([ONE, gone, TWO, master], None)
     assert unit.replies == [b"decided"]
+
+
+def test_who_told_is_asked_again_before_those_who_may_be_gone_as_well():
+    cluster = Cluster(CONNECTING, [ONE, TWO, THREE, FOUR])
+    gone = FIVE
+    replies = dict.fromkeys([TWO, THREE, FOUR, gone], Unsent()) | {ONE: slots_of(gone)}
+    unit = Unit(0, [(b"EVALSHA",)])
+    assert asked_in(converse(cluster, [unit]), replies) == ([ONE, gone, TWO, ONE], None)
+    assert cluster.is_known

@@ -79,7 +79,7 @@ class Sentinel(Standalone):
     def suspect(self, address: Address | None) -> None:
         if address == self._master:
             self._master = None
-            self._sentinels = _as_last(self._sentinels[0], self._sentinels)  # who named it, and may be cut off
+            self._sentinels = _as_second(self._sentinels)
 
     def discover(self) -> Flow:
         question = (b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._name.encode())
@@ -132,10 +132,10 @@ class Cluster(Standalone):
         return address in self._masters
 
     def suspect(self, address: Address | None) -> None:
-        if self.is_known:
-            self._to_ask = _as_last(self._to_ask[0], self._to_ask)  # who told the table, and may be cut off
-        self.is_known = False
         self._to_ask = _as_last(address, self._to_ask)
+        if self.is_known:
+            self._to_ask = _as_second(self._to_ask)
+        self.is_known = False
 
     def named(self, host: str, port: int, told_by: Address) -> Address:
         """Return the address of a node as another tells it."""
@@ -192,3 +192,8 @@ def _to(address: Address | None, connecting: Connecting) -> Connecting:
 def _as_last(address: Address | None, addresses: tuple[Address, ...]) -> tuple[Address, ...]:
     """Return the addresses with this one behind all others."""
     return (*(each for each in addresses if each != address), *(each for each in addresses if each == address))
+
+
+def _as_second(addresses: tuple[Address, ...]) -> tuple[Address, ...]:
+    """Return the addresses with another one before the first: who told what is not so may be cut off."""
+    return (*addresses[1:2], addresses[0], *addresses[2:])
