@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import socket
 import threading
@@ -185,6 +186,26 @@ def test_a_hit_on_several_nodes_that_is_cancelled_takes_all_or_nothing(empty, mo
         return [layer.remaining for layer in layers.values()]
 
     assert asyncio.run(scenario()) == [49, 49]
+
+
+def test_what_goes_wrong_when_the_caller_is_gone_is_nobodys_error(empty, monkeypatch):
+    first, last, _ = on_each_node(empty).values()
+    unheard = []
+
+    async def scenario():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+        async with AsyncLimiter(TWO, empty.url, on_error="raise", deadline=0.2) as limiter:
+            reached = asyncio.Event()
+            before_the_charge(monkeypatch, limiter, last, lambda: (pause(empty.masters[1], 0.5), reached.set()))
+            hit = asyncio.create_task(limiter.hit({"first": first, "last": last}))
+            await reached.wait()
+            hit.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await hit
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert not unheard
 
 
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])

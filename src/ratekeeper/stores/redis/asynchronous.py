@@ -139,8 +139,13 @@ class Hub:
         """Decide a request part by part; if the caller is cancelled, that does not end halfway."""
         deciding = self.loop.create_task(self._part_by_part(*asked))
         self._halfway.add(deciding)
-        deciding.add_done_callback(self._halfway.discard)
+        deciding.add_done_callback(self._ended)
         return await asyncio.shield(deciding)
+
+    def _ended(self, deciding: asyncio.Task[Outcome]) -> None:
+        self._halfway.discard(deciding)
+        if not deciding.cancelled():
+            deciding.exception()  # which nobody hears of whose caller has gone
 
     async def _part_by_part(self, request: Request, parts: layers.Parts, seconds: float, ends: float) -> Outcome:
         sent_ns = stopwatch()
