@@ -298,6 +298,27 @@ def test_two_rules_on_a_key_that_is_half_moved_and_a_third_elsewhere_are_decided
         empty.move(slot_of(moving), source)
 
 
+@pytest.mark.parametrize("face", FACES)
+def test_what_changes_a_key_that_is_half_moved_and_another_elsewhere_is_done_once(empty, face):
+    source, target, other = empty.masters
+    keys = on_each_node(empty, f"half moved and changed by {face}")
+    moving, elsewhere = keys[source], keys[other]
+    rules = {"a": FixedWindow(100, "365d"), "b": SlidingWindowLog(90, "365d"), "c": FixedWindow(80, "365d")}
+    limiter = FACES[face](rules, empty.url, **STRICT)
+    three = {"a": moving, "b": moving, "c": elsewhere}
+    try:
+        limiter.hit(three, cost=10)
+        empty.begin_to_move(slot_of(moving), target)
+        assert empty.move_keys(slot_of(moving), source, target, most=1) == 1
+        seen = [limiter.charge(three, 5), limiter.refund(three, 2), limiter.peek(three)]
+    finally:
+        empty.move(slot_of(moving), target)
+        empty.move(slot_of(moving), source)
+        limiter.close()
+    remaining = [tuple(layer.remaining for layer in decision.layers.values()) for decision in seen]
+    assert remaining == [(85, 75, 65), (87, 77, 67), (87, 77, 67)]
+
+
 def test_nodes_that_name_each_other_for_a_slot_are_not_taken_to_be_away(empty):
     one, other, third = empty.masters
     keys = on_each_node(empty, "named by each other")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from ratekeeper.stores.port import Outcome
+from ratekeeper.stores.redis.exchange import Torn
 from ratekeeper.stores.redis.wire import Request, Result, slot_of
 
 Parts = Sequence[Sequence[int]]  # positions in the request's demands
@@ -36,9 +37,9 @@ def singly(request: Request) -> Parts:
 
 def across(request: Request, parts: Parts) -> Across:
     """Decide a request part by part."""
-    asked = [_part(request, part) for part in parts]
     if request.operation != "hit":
-        return _merged(parts, _checked((yield asked)))
+        return (yield from _at_once(request, parts))
+    asked = [_part(request, part) for part in parts]
     peeks = _checked((yield [part._replace(operation="peek") for part in asked]))
     if not all(map(_admits, peeks)):
         return _merged(parts, peeks)
@@ -61,6 +62,16 @@ def across(request: Request, parts: Parts) -> Across:
         answers = [*peeks[: len(taken)], denied, *peeks[len(taken) + 1 :]]  # of the others, what they said just now
         return _merged(parts, answers)._replace(steady_us=0)
     return _merged(parts, taken)
+
+
+def _at_once(request: Request, parts: Parts) -> Across:
+    """Do what no part can deny: all parts, and each demand of those that were torn, which alone were not done."""
+    results = yield [_part(request, part) for part in parts]
+    done = [each for each in zip(parts, results, strict=True) if not isinstance(each[1], Torn)]
+    torn = [[at] for part, result in zip(parts, results, strict=True) if isinstance(result, Torn) for at in part]
+    if torn:
+        done += zip(torn, (yield [_part(request, part) for part in torn]), strict=True)
+    return _merged([part for part, _ in done], _checked([result for _, result in done]))
 
 
 def voids(request: Request, asked: Sequence[Request]) -> bool:
