@@ -33,6 +33,10 @@ def test_memory_takes_nothing_behind_it():
         ("redis://h/abc", "cannot be read"),
         ("redis://h:port", "cannot be read"),
         ("redis://.host", "cannot be read"),
+        ("redis://:p\udcff@h", "cannot be read"),
+        ("unix:///path?client_name=\udcff", "cannot be read"),
+        ("redis+sentinel://h/\udcff", "cannot be read"),
+        ("rediss://h?ssl_cert_reqs=perhaps", "cannot be read"),
         ("redis://h?connection_class=x", "'connection_class' in its query"),
         ("redis://h?parser_class=x", "'parser_class' in its query"),
         ("redis+cluster://h/3", "a cluster has only database 0"),
@@ -61,6 +65,8 @@ def test_a_url_that_cannot_be_used_is_refused_at_once(url, complaint, for_asynci
         "redis+sentinel://host/m?sentinel_password=s3cret&foo=1",
         "redis:/:s3cret@h",
         ":s3cret@h:6379",
+        "memory://:s3cret@h",
+        "rediss://:s3cret@h?ssl_cert_reqs=perhaps",
     ],
 )
 def test_no_complaint_shows_a_password(url):

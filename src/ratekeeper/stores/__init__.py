@@ -25,6 +25,6 @@ def from_url(url: str, *, for_asyncio: bool = False) -> Store:
         raise InvalidRule(f"store {show(safe(url))} has an unknown scheme; use {known}")
     if rest:
         raise InvalidRule(
-            f"store {show(url)} has something behind 'memory://'; for options use MemoryStore(max_keys=...)"
+            f"store {show(safe(url))} has something behind 'memory://'; for options use MemoryStore(max_keys=...)"
         )
     return MemoryStore()

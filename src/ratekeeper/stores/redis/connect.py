@@ -83,7 +83,7 @@ def _of_url(url: str, module: Any) -> Topology:
         kind = given.pop("connection_class", module.Connection)
         login = {part: given.pop(f"sentinel_{part}", None) for part in ("username", "password")}
         kind(**_ours(given))  # not connected: only to see that it can be made
-    except (ValueError, TypeError, AttributeError) as error:  # whose text may quote a part of the password
+    except (ValueError, TypeError, AttributeError, module.RedisError) as error:  # whose text may quote the password
         raise urls.unreadable(url, read.several, type(error).__name__) from None
     if not read.several:
         return Standalone((kind, _ours(given)))

@@ -38,6 +38,10 @@ def read(url: str) -> Read:
         raise InvalidRule(f"store {safe(url)} has an unknown scheme")
     rest, mark, query = rest.partition("?")  # which may have an @ of its own
     secret, at, rest = rest.rpartition("@")
+    try:
+        url.encode()
+    except UnicodeEncodeError as error:  # a lone surrogate, such as a shell makes of a byte that is not UTF-8
+        raise unreadable(url, several, type(error).__name__) from None
     for name, _ in parse_qsl(query, keep_blank_values=True):
         if name in _NOT_FOR_A_URL:
             raise InvalidRule(f"store {safe(url)} has {show(name)} in its query, which a URL cannot set")
