@@ -2,6 +2,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -121,8 +122,14 @@ def test_a_closed_pipe_is_quiet_in_this_process_too(monkeypatch, capsys):
 def test_output_that_cannot_be_written_is_told(monkeypatch, capsys):
     with FULL.open("w", encoding="utf-8") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
-        assert main(["simulate"]) == 1
+        assert main(["simulate"]) == 2
     assert capsys.readouterr().err == "ratekeeper: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize(("limit", "status"), [("1/s", 0), ("never", 2)])
+def test_without_any_output_the_status_tells(limit, status):
+    closed = f"{shlex.join([*CLI, 'hit', limit, 'ada', '--store', 'memory://'])} >&- 2>&-"
+    assert subprocess.run(["sh", "-c", closed], check=False).returncode == status
 
 
 # ratekeeper simulate

@@ -1,6 +1,7 @@
 """`ratekeeper hit`, `peek` and `reset` on a real server, and their exit status."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -36,6 +37,24 @@ def test_a_hit_is_counted_until_it_is_denied_and_reset(capsys, url):
     assert out.endswith(f" s; 0 of 2 remain {rule}")
     assert call(capsys, "reset", *hit[1:]) == (0, "ada is forgotten", "")
     assert call(capsys, *hit)[0] == 0
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8:strict"])
+def test_what_the_output_cannot_show_is_shown_as_codes(url, encoding):
+    key, name = "\udcff\n\x1b[1m\u00e9", "\u00e9"
+    where = ["--store", url, "--name", name]
+    shown = {"ascii": "\\xe9", "utf-8:strict": "\u00e9"}[encoding]
+    for arguments, out in (
+        (["hit", "1/day", key, *where], f"allowed: go on; 0 of 1 remain by '{shown}'\n"),
+        (["reset", "1/day", key, *where], f"\\udcff\\n\\x1b[1m{shown} is forgotten\n"),
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-m", "ratekeeper.cli", *arguments],
+            capture_output=True,
+            check=False,
+            env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"},
+        )
+        assert (ended.returncode, ended.stdout.decode(), ended.stderr) == (0, out, b"")
 
 
 def test_a_peek_changes_nothing(capsys, url):

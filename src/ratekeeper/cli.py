@@ -15,6 +15,7 @@ from ratekeeper.simulate import command as simulate_command
 BAD_INPUT = 2
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 PIPE_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
+UNWRITTEN = 2  # not 1, by which a hit says that it was denied
 
 COMMANDS = (operate.add, serve.add, simulate_command.add)
 
@@ -59,6 +60,7 @@ def build_parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit status; bad input ends with status 2 and one line on stderr."""
+    _open_what_is_closed()
     parser = build_parser()
     try:
         options = parser.parse_args(arguments)
@@ -74,8 +76,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _abandon_stdout()
         print(f"ratekeeper: cannot write the output: {error.strerror}", file=sys.stderr)
-        return 1
+        return UNWRITTEN
     return status
+
+
+def _open_what_is_closed() -> None:
+    """Let a program that was started without an output, as by `>&-`, write nowhere."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as this runs
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
 
 
 def _abandon_stdout() -> None:

@@ -74,7 +74,7 @@ def run(command: str, options: argparse.Namespace) -> int:
         ) as limiter:
             if command == "reset":
                 limiter.reset(options.key)
-                print(json.dumps({"ok": True}) if options.json else f"{options.key} is forgotten")
+                _say(json.dumps({"ok": True}) if options.json else f"{options.key} is forgotten")
                 return ALLOWED
             decision = getattr(limiter, command)(options.key, options.cost)
     except (InvalidRule, TypeError, StoreUnavailable) as error:
@@ -83,7 +83,7 @@ def run(command: str, options: argparse.Namespace) -> int:
             hint = f" (asked at {_STORE}; --store names another)"
         print(f"ratekeeper {command}: {' '.join(str(error).split())}{hint}", file=sys.stderr)
         return FAILED
-    print(json.dumps(as_json(decision)) if options.json else _in_words(decision))
+    _say(json.dumps(as_json(decision)) if options.json else _in_words(decision))
     return ALLOWED if decision.allowed else DENIED
 
 
@@ -93,6 +93,13 @@ def as_json(decision: Decision) -> dict[str, Any]:
     fields["retry_after"] = None if decision.retry_after == math.inf else decision.retry_after
     fields["layers"] = {name: as_json(layer) for name, layer in decision.layers.items()}
     return fields
+
+
+def _say(text: str) -> None:
+    """Print one line, whatever a key or a name has in it: what the output cannot show, or should not, as codes."""
+    encoding = sys.stdout.encoding or "utf-8"
+    printable = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    print(printable.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _in_words(decision: Decision) -> str:
