@@ -107,7 +107,7 @@ class Sentinels:
     name = "the-master"
 
     def __init__(self, program: Path) -> None:
-        self.servers = [RedisServer(program), RedisServer(program)]
+        self.servers = [RedisServer(program, "--repl-diskless-sync-delay", "0"), RedisServer(program)]
         client(self.servers[1]).replicaof("127.0.0.1", self.servers[0].port)
         self._directory = tempfile.TemporaryDirectory(prefix="ratekeeper-sentinel-")
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -124,6 +124,7 @@ class Sentinels:
                 subprocess.Popen([program, file, "--sentinel"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             )
         until(lambda: all(self._sees_all(port) for port in self.ports), "the sentinels have met")
+        until(lambda: client(self.servers[1]).info("replication")["master_link_status"] == "up", "the replica follows")
 
     @property
     def url(self) -> str:
