@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.torture import clusters, identities, links, load, memory, redis, states
+from tests.torture import clusters, crowds, identities, links, load, memory, redis, states
 
 DRILLS: dict[str, Callable[[], str]] = {
     **memory.DRILLS,
@@ -35,13 +35,15 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown drill {unknown[0]!r}; there are {', '.join(DRILLS)}")
     broken = 0
+    crowds.tolerance = 2.0  # of the times that are promised, on a machine that may have other work
     for name in names:
         print(f"{name:<13} ...", end="\r", flush=True, file=sys.stderr)
         started = time.perf_counter()
         try:
             figure, verdict = DRILLS[name](), "kept"
-        except AssertionError as error:
-            figure, verdict = str(error), "BROKEN"
+        except Exception as error:  # noqa: BLE001 - what reaches a caller breaks a promise too; the others are run
+            figure = str(error) if isinstance(error, AssertionError) else repr(error)
+            verdict = "BROKEN"
             broken += 1
         print(f"{name:<13} {verdict:<6} {time.perf_counter() - started:6.1f} s  {figure}", flush=True)
     print(f"{len(names) - broken} passed, {broken} failed")

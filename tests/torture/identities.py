@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ipaddress
 import math
 import random
 import sys
@@ -13,6 +14,9 @@ from typing import Any
 import redis
 
 from ratekeeper import AsyncLimiter, Decision, FixedWindow, Limiter, StoreUnavailable
+from ratekeeper.http import by_address, by_api_key, by_header, by_path, parse_headers
+from ratekeeper.stores import MemoryStore
+from tests.http.requests import a_request
 from tests.servers import RedisServer
 from tests.torture.redis import STRICT, _rules, _server
 
@@ -154,4 +158,49 @@ def _hostile(count: int, chance: random.Random) -> list[Any]:
     return list(found)
 
 
-DRILLS = {"million": million, "fuzzed": fuzzed}
+_NOISE = (
+    *_PIECES,
+    *(",", ";", "=", '"', "\\", "for=", 'for="', "r=0", "t=1", "q=", "[", "::1", "1.2.3.4", "10.0.0.1", "::ffff:"),
+    *("unknown", "Sun, 06 Nov 1994 08:49:37 GMT", "9" * 30, "1e9", "inf", "nan", "x" * 5_000),
+)
+_TOLD = ("RateLimit", "RateLimit-Policy", "Retry-After", "Date", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+
+
+def headers(requests: int = 50_000, seed: int = 1) -> str:
+    """Hostile headers: no crash, no second identity for one client, and no key that a limiter does not take."""
+    chance = random.Random(seed)
+    store = MemoryStore(max_keys=1_000)
+    limiter = Limiter(FixedWindow(LIMIT, "365d"), store)
+    proxies = ("10.0.0.0/8", "2001:db8:ffff::/48")
+    direct, behind = by_address(), {name: by_address(proxies, header=name) for name in ("x-forwarded-for", "forwarded")}
+    others = (by_api_key("x-key"), by_api_key("x-key", scheme="Bearer"), by_header("x-key"), by_path())
+
+    def noise() -> str:
+        return "".join(chance.choices(_NOISE, k=chance.randrange(10)))
+
+    for _ in range(requests):
+        address = chance.choice((ipaddress.IPv4Address(chance.randrange(11 << 24, 224 << 24)), _ipv6(chance)))
+        client = direct(a_request(peer=str(address)))
+        bracketed = f"[{address}]" if address.version == 6 else address
+        said = {"x-forwarded-for": f"{noise()}, {address}, 10.1.2.3", "forwarded": f'{noise()}, for="{bracketed}"'}
+        made_up = {"x-forwarded-for": f"{noise()}, 192.0.2.9", "forwarded": f"{noise()}, for=192.0.2.9"}
+        for name, key in behind.items():
+            seen = key(a_request(peer="10.0.0.1", headers=[(name, said[name])]))
+            assert seen == client, f"{name}: {said[name]!r} behind a proxy is {seen}, not {client}"
+            seen = key(a_request(peer=str(address), headers=[(name, made_up[name])]))
+            assert seen == client, f"{name}: {made_up[name]!r} of {client} itself is {seen}"
+        request = a_request(path="/" + noise(), headers=[("x-key", f"{chance.choice(('', 'Bearer '))}{noise()}")])
+        for key in others:
+            name = key(request)
+            assert name is None or limiter.hit(name), f"{name!r} was denied"
+        wait = parse_headers([(chance.choice(_TOLD), noise()) for _ in range(4)]).wait
+        assert 0 <= wait < math.inf, f"a server is waited for {wait} s"
+    assert store.size <= 1_000, f"{store.size:,} keys in a store of 1,000"
+    return f"{requests:,} requests with hostile headers, each its client's own"
+
+
+def _ipv6(chance: random.Random) -> ipaddress.IPv6Address:
+    return ipaddress.IPv6Address(0x2A << 120 | chance.getrandbits(120))
+
+
+DRILLS = {"million": million, "fuzzed": fuzzed, "headers": headers}

@@ -1,8 +1,15 @@
 """Each drill of `make torture` in short: outcomes and exact totals, as in the long form."""
 
+import inspect
+import re
+import sys
+
 import pytest
 
-from tests.torture.__main__ import DRILLS
+from ratekeeper import StoreUnavailable
+from tests.torture import crowds
+from tests.torture.__main__ import DRILLS, main
+from tests.torture.redis import _rules
 from tests.waiters import untraced
 
 FEW = {"threads": 20, "tasks": 100, "seconds": 0.1}
@@ -36,11 +43,33 @@ SHORT = {
     "waiters": {"count": 300, "rate": 300},
     "million": {"keys": 20_000, "sample": 500},
     "fuzzed": {"keys": 5_000},
+    "headers": {"requests": 2_000},
 }
 
 
 def test_every_drill_has_a_short_form():
     assert SHORT.keys() == DRILLS.keys()
+
+
+@pytest.mark.parametrize("name", ["exact", "mixed"])
+def test_the_long_form_has_rules_that_there_can_be(name):
+    limit = inspect.signature(DRILLS[name]).parameters["limit"].default
+    assert [rule.limit for rule in _rules(limit)] == [limit] * 6
+
+
+def test_an_error_breaks_a_promise_too_and_the_other_drills_are_run(monkeypatch, capsys):
+    def fail():
+        raise StoreUnavailable("Redis is away")
+
+    monkeypatch.setattr(crowds, "tolerance", crowds.tolerance)
+    monkeypatch.setattr(sys, "argv", ["make torture", "first", "second"])
+    monkeypatch.setitem(DRILLS, "first", fail)
+    monkeypatch.setitem(DRILLS, "second", lambda: "well")
+    assert main() == 1
+    first, second, total = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"first +BROKEN +\d+\.\d s  StoreUnavailable\('Redis is away'\)", first)
+    assert re.fullmatch(r"second +kept +\d+\.\d s  well", second)
+    assert total == "1 passed, 1 failed"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork of a process with threads is the point of one
