@@ -96,8 +96,12 @@ class _Alarm(Exception):
 
 
 @contextmanager
-def _alarms(every: float) -> Iterator[None]:
-    """Raise _Alarm again and again in this thread, wherever it is below a call of the library."""
+def _alarms(every: float) -> Iterator[threading.Event]:
+    """Raise _Alarm again and again in this thread, wherever it is below a call of the library.
+
+    It may take the place of a KeyboardInterrupt on its way out; so Ctrl-C sets what this gives, and raises nothing.
+    """
+    ended = threading.Event()
     library = str(Path(ratekeeper.__file__).parent)
 
     def interrupt(_: int, frame: FrameType | None) -> None:
@@ -106,16 +110,17 @@ def _alarms(every: float) -> Iterator[None]:
                 raise _Alarm
             frame = frame.f_back
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGALRM, interrupt), signal.signal(signal.SIGINT, lambda *_: ended.set())
     signal.setitimer(signal.ITIMER_REAL, every, every)
     with warnings.catch_warnings():  # a socket that is interrupted while it is made is closed as garbage
         warnings.simplefilter("ignore", ResourceWarning)
         gc.disable()  # nobody can catch what is raised while garbage is collected
         try:
-            yield
+            yield ended
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+            signal.signal(signal.SIGALRM, before[0])
+            signal.signal(signal.SIGINT, before[1])
             gc.enable()
             gc.collect()
 
@@ -154,8 +159,10 @@ def signals_redis(hits: int = 20_000, limit: int = 1_000) -> str:
             others = threading.Thread(target=_at_once, args=(ask_on, 6))
             others.start()
             try:
-                with _alarms(0.001):
+                with _alarms(0.001) as ended:
                     for _ in range(hits):
+                        if ended.is_set():
+                            raise KeyboardInterrupt
                         try:
                             ask()
                         except _Alarm:
