@@ -168,6 +168,11 @@ def both(url: str, threads: int, tasks: int) -> Iterator[list[Crowd]]:
         yield crowds
 
 
+def until_away(crowds: list[Crowd]) -> None:
+    """Wait until all crowds have found that Redis is away, and said so: tasks come all at once, once a second."""
+    _until(lambda: all(crowd.breaker.is_open for crowd in crowds), "Redis is taken to be away")
+
+
 def until_back(crowds: list[Crowd]) -> float:
     """Wait until Redis decides all calls again, and return how long that took for those who waited longest."""
     now = time.monotonic()

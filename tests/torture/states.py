@@ -12,7 +12,7 @@ import redis
 from ratekeeper import FixedWindow, Limiter
 from ratekeeper.stores import RedisStore
 from tests.servers import RedisServer, free_port, newest, programs
-from tests.torture.crowds import DEADLINE, both, check, check_on_error, figure, logged, until_back
+from tests.torture.crowds import DEADLINE, both, check, check_on_error, figure, logged, until_away, until_back
 
 
 def restart_empty(restarts: int = 5, limit: int = 1_000) -> str:
@@ -127,6 +127,7 @@ def _drill(
         try:
             with logged() as lines, both(url, threads, tasks) as crowds:
                 with state(server, seconds):  # type: ignore[attr-defined]
+                    until_away(crowds)
                     time.sleep(4 * DEADLINE)  # those who asked before are told by now
                     since = time.monotonic()
                     check_on_error(url)
