@@ -91,6 +91,7 @@ class Guard:
         self, error: StoreUnavailable, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None
     ) -> Outcome:
         """Decide without the store, which raised this, or raise it again."""
+        self._store.doubt(operation, demands)
         if self._on_error == "raise":
             raise error
         return self._stand_in(operation, demands, charge)

@@ -1,14 +1,17 @@
 """Denials that are remembered: what does not reach Redis, and what has to."""
 
 import asyncio
+import gc
 
 import pytest
 
-from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter, SlidingWindowLog, TokenBucket
+from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter, SlidingWindowLog, StoreUnavailable, TokenBucket
+from ratekeeper.clock import stopwatch
 from ratekeeper.stores import AsyncRedisStore, RedisStore
 from ratekeeper.stores.port import Binding, Demand, Outcome
 from ratekeeper.stores.redis.denials import Denials
 from ratekeeper.testing import ManualClock
+from tests.proxy import Proxy
 
 STRICT = {"on_error": "raise", "deadline": 30}
 RULE = TokenBucket(5, 1)
@@ -159,6 +162,49 @@ def test_a_clock_that_steps_back_asks_again(client, limiter, clock):
     limiter.hit("k")
     clock.advance(-0.000001)
     assert asks(client, lambda: limiter.hit("k")) == 1
+
+
+def test_a_clock_that_goes_on_and_steps_back_recalls_nothing_from_before_a_hit_was_admitted(limiter, clock):
+    limiter.hit("k", 5)
+    assert not limiter.hit("k").allowed
+    clock.advance(4)
+    assert limiter.hit("k").remaining == 3
+    clock.advance(-3.5)
+    assert limiter.hit("k").remaining == 2  # decided at the time of the last one
+
+
+def test_a_clock_that_steps_back_and_goes_on_recalls_nothing_from_before(server, store, limiter, clock):
+    limiter.hit("k", 5)
+    assert not limiter.hit("k").allowed
+    clock.advance(-3)
+    limiter.hit("other")
+    with Limiter({"r": RULE}, server.url, clock=clock, **STRICT) as another:
+        another.refund("k", 3)
+    clock.advance(3)
+    assert limiter.hit("k").remaining == 2
+
+
+def test_a_store_whose_limiters_had_a_clock_counts_real_time_once_they_are_gone(store):
+    limiter = Limiter({"r": RULE}, store, clock=lambda: 1_000)
+    del limiter
+    gc.collect()
+    Limiter({"r": RULE}, store)
+    assert store.denials.timer is stopwatch
+
+
+@pytest.mark.parametrize("change", ["refund", "reset"])
+def test_a_change_that_nobody_heard_of_drops_it(server, client, clock, change):
+    with Proxy(server.port) as proxy:
+        limiter = Limiter({"r": RULE}, proxy.url, clock=clock, **STRICT)
+        limiter.hit("k", 5)
+        assert not limiter.hit("k").allowed
+        proxy.mode = "lose"
+        with pytest.raises(StoreUnavailable):
+            getattr(limiter, change)("k")
+        proxy.mode = "pass"
+        limiter.store.breaker._ask_again_ns = 0
+        assert limiter.hit("k").allowed
+        limiter.close()
 
 
 def test_it_can_be_turned_off(server, client, clock):

@@ -14,7 +14,7 @@ from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
-from ratekeeper.stores.port import Binding, Demand, Inspection, Outcome, Recall, recall_nothing
+from ratekeeper.stores.port import Binding, Demand, Inspection, Operation, Outcome, Recall, outcome_at, recall_nothing
 from ratekeeper.stores.redis import connect, urls, wire
 from ratekeeper.stores.redis.denials import Denials
 from ratekeeper.stores.redis.exchange import (
@@ -109,8 +109,8 @@ class Base:
                 f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
             )
         self._clock = clock
-        if clock is not None and self.denials is not None:
-            self.denials.timer = clock
+        if self.denials is not None:
+            self.denials.timer = clock or stopwatch
         self._bound[id(binding)] = binding
         self._wires[id(binding)] = wire.wire_of(binding)
 
@@ -221,6 +221,11 @@ class Base:
         if self.denials is not None:
             since = sent_ns if self._clock is None else outcome.now_us * 1000
             self.denials.note(request.operation, request.demands, outcome, since)
+
+    def doubt(self, operation: Operation, demands: Sequence[Demand]) -> None:
+        """Drop the denials that a change ends if it was executed, though nobody heard of it."""
+        if self.denials is not None and operation not in ("hit", "peek"):
+            self.denials.note(operation, demands, outcome_at(0, ()), 0)
 
     def _call(self, requests: Sequence[Request]) -> Command:
         """Return the command that decides these requests, by the script's hash."""

@@ -36,6 +36,7 @@ class Denials:
         self._held: dict[Hashable, _Denial] = {}
         self._by_key: dict[Hashable, set[Hashable]] = {}
         self._changed_ns: dict[Hashable, int] = {}  # when this process last gave something back
+        self._since_ns = 0  # when the latest one was noted
         self._latest_ns = 0  # until when one of them holds
         self._trusted_ns = 0  # what was sent before this may have missed a change that is not listed any more
 
@@ -58,7 +59,13 @@ class Denials:
     @property
     def is_empty(self) -> bool:
         """Whether no denial holds any more: then a hit that was admitted need not be noted."""
-        return self.timer() >= self._latest_ns
+        since_ns = self._since_ns
+        if self._held and not since_ns <= self.timer() < self._latest_ns:
+            with self._lock:  # what was admitted since is not known to them, if a clock comes back to their time
+                self._held.clear()
+                self._by_key.clear()
+                self._latest_ns = 0
+        return not self._held
 
     def note(self, operation: Operation, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
         """Hold a denial; drop those of keys that have changed."""
@@ -76,8 +83,9 @@ class Denials:
         while len(self._held) >= self._most:
             self._drop(next(iter(self._held)))
         ends_ns = sent_ns + outcome.steady_us * 1000
+        self._since_ns = self.timer()
         self._latest_ns = max(self._latest_ns, ends_ns)
-        self._held[request] = _Denial(self.timer(), ends_ns, outcome, demands)
+        self._held[request] = _Denial(self._since_ns, ends_ns, outcome, demands)
         for key in _keys(demands):
             self._by_key.setdefault(key, set()).add(request)
 
