@@ -133,6 +133,81 @@ def test_a_peek_sees_the_slice_and_takes_nothing(make):
     assert [other.peek("hot").remaining for _ in range(2)] == [950, 950]
 
 
+def test_what_remains_counts_what_went_past_the_slice(make):
+    limiter = make(FixedWindow(100, 3_600), lease=60)
+    used = 0
+    for cost in (1, 1, 1, 1, 1, 1, 20, 1, 20, 2, 20, 1):
+        assert limiter.hit("hot", cost).allowed
+        used += cost
+        assert limiter.peek("hot").remaining == 100 - used
+
+
+@pytest.mark.parametrize(("ends", "spare"), [(0, 3), (0.1, 0)])
+def test_nothing_is_denied_that_this_process_itself_holds_back(make, clock, ends, spare):
+    rule = FixedWindow(100, 3_600)
+    limiter = make(rule)
+    for _ in range(9):
+        limiter.hit("hot")
+    held = used(make, rule) - 9
+    assert held > 0
+    make(rule, lease=None).hit("hot", 100 - 9 - held - spare)
+    clock.advance(ends)
+    decision = limiter.hit("hot", held + spare)
+    assert (decision.allowed, decision.remaining) == (True, 0)
+
+
+def test_a_change_gives_back_what_is_held_of_its_own_key_only(make, url):
+    rule = FixedWindow(1_000, 3_600)
+    store = Asked(url)
+    limiter = make(rule, store=store)
+    for number in range(200):
+        limiter.hit(f"hot {number % 20}")
+    leases = limiter._core.leases
+    for lease in leases._keys.values():
+        leases._give_up(lease)
+    asked, over = store.asked, len(leases._over)
+    limiter.refund("hot 0")
+    assert used(make, rule, "hot 0") == 9
+    assert (over, len(leases._over)) == (20, 17)  # and two at a time, as any call does
+    assert store.asked - asked == 4
+    limiter.close()
+    assert {used(make, rule, f"hot {number}") for number in range(1, 20)} == {10}
+
+
+def test_a_change_comes_first_if_a_give_back_would_take_its_time(make, url):
+    rule = FixedWindow(1_000, 3_600)
+    store = Asked(url)
+    limiter = make(rule, store=store)
+    for _ in range(9):
+        limiter.hit("hot")
+    assert used(make, rule) > 9
+    limiter._core.leases._took = STRICT["deadline"] / 2
+    asked = store.asked
+    assert limiter.charge("hot").remaining == 990
+    assert store.asked - asked == 1
+    limiter.close()
+    assert used(make, rule) == 10
+
+
+def test_a_reset_ends_the_lease_and_gives_nothing_back(make):
+    rule = FixedWindow(1_000, 3_600)
+    limiter = make(rule)
+    for _ in range(9):
+        limiter.hit("hot")
+    limiter._core.leases._took = STRICT["deadline"] / 2
+    limiter.reset("hot")
+    assert [limiter.hit("hot").remaining for _ in range(2)] == [999, 998]
+    limiter.close()
+    assert used(make, rule) == 2
+
+
+def test_no_slice_is_taken_that_would_not_do_for_another_hit(make, url):
+    store = Asked(url)
+    limiter = make(TokenBucket(100, 1_000_000), store=store)
+    assert [limiter.hit("hot", 11).remaining for _ in range(9)] == list(range(89, 0, -11))
+    assert store.asked == 9
+
+
 def test_all_that_the_rule_admits_is_admitted_in_the_end(make):
     limiter = make(FixedWindow(97, 3_600))
     assert sum(limiter.hit("hot").allowed for _ in range(200)) == 97
@@ -298,6 +373,39 @@ def test_a_forked_child_does_not_spend_its_parents_slice(make):
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
     assert used(make, rule) == held + 1
+
+
+def test_an_interrupted_hit_leaves_the_slice_to_the_next(make, monkeypatch):
+    rule = FixedWindow(1_000, 3_600)
+    limiter = make(rule)
+    for _ in range(3):
+        limiter.hit("hot")  # the next takes a slice
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(limiter._core.leases, "_execute", interrupt)
+        with pytest.raises(KeyboardInterrupt) as held:  # whose frames are not garbage
+            limiter.hit("hot")
+    limiter.hit("hot")
+    assert used(make, rule) > 4, held
+
+
+def test_a_flow_that_ends_as_garbage_does_not_wait_for_the_thread_that_collects_it(make):
+    limiter = make(FixedWindow(1_000, 3_600))
+    for _ in range(3):
+        limiter.hit("hot")  # the next takes a slice
+    leases = limiter._core.leases
+    flow = leases._flow("hit", limiter._core.demands("hot"))
+    next(flow)
+    assert leases._keys["hot"].taking
+    with leases._lock:
+        ending = threading.Thread(target=flow.close)
+        ending.start()
+        ending.join(10)
+        assert not ending.is_alive()
+    assert not leases._keys["hot"].taking
 
 
 def test_a_store_that_goes_away_ends_nothing_but_the_lease(make, clock):
