@@ -1,6 +1,7 @@
 """What a limiter answers while Redis is away, and that it comes back by itself."""
 
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -21,6 +22,7 @@ from ratekeeper import (
     StoreUnavailable,
     TokenBucket,
 )
+from ratekeeper.stores import RedisStore
 from ratekeeper.stores import breaker as breakers
 from ratekeeper.stores.port import Charge
 from ratekeeper.stores.redis.wire import Request
@@ -314,6 +316,21 @@ def test_a_child_that_is_forked_while_a_lock_is_held_still_decides(server):
 def test_a_process_enforces_its_share_of_the_limit_rounded_up(face, gone, rule, admitted):
     limiter = face(rule, gone, local_share=1 / 3, clock=ManualClock())
     assert sum(limiter.hit("k").allowed for _ in range(12)) == admitted
+
+
+def test_limiters_of_one_store_share_what_this_process_admits(gone):
+    store = RedisStore(gone)
+    clock = ManualClock()
+    limiters = [Limiter("fixed-window 3/day", store, clock=clock) for _ in range(2)]
+    assert [limiter.hit("k").allowed for limiter in limiters * 3] == [True] * 3 + [False] * 3
+
+
+def test_limiters_that_are_no_more_leave_nothing_behind_in_this_process(gone):
+    store = RedisStore(gone)
+    for number in range(50):
+        Limiter({f"rule {number}": FixedWindow(3, 86_400)}, store)
+        gc.collect()
+    assert len(store.local._tables) < 5
 
 
 def test_a_share_of_a_bucket_refills_at_its_share_of_the_rate(face, gone):

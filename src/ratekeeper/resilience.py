@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Awaitable, Sequence
 from typing import Any, Literal
 
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Answer
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
+from ratekeeper.stores import AsyncRedisStore, RedisStore
 from ratekeeper.stores.breaker import PROBE_US
 from ratekeeper.stores.port import Binding, Charge, Demand, Operation, Outcome
 
@@ -31,10 +32,11 @@ class Guard:
         self.recall = store.recall
         self._on_error = on_error
         self.deadline = deadline
-        self._local = MemoryStore()
+        self._local = store.local
         self._shares = {id(binding): share for binding, share in shares.items()}  # what this process enforces
         for binding in self._shares.values():
             self._local.bind(binding, clock)
+        weakref.finalize(self, self._local.unbind, tuple(self._shares.values())).atexit = False
 
     def execute(
         self,

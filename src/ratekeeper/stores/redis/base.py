@@ -14,6 +14,7 @@ from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
+from ratekeeper.stores.memory import MemoryStore
 from ratekeeper.stores.port import Binding, Demand, Inspection, Operation, Outcome, Recall, outcome_at, recall_nothing
 from ratekeeper.stores.redis import connect, urls, wire
 from ratekeeper.stores.redis.denials import Denials
@@ -56,6 +57,7 @@ class Base:
         self._wires: dict[int, wire.Wire] = {}
         self._bound: dict[int, Binding] = {}  # keeps what the ids of the wires stand for
         self._clock: Clock | None = None
+        self.local = MemoryStore()  # what all limiters of this store go by while it is away
         self.took_ns = 0  # how long the latest answer took
         self.breaker = Breaker(repr(self))
         self.node_breakers: dict[Address, Breaker] = {}
@@ -108,6 +110,8 @@ class Base:
             raise InvalidRule(
                 f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
             )
+        if clock != self._clock:
+            self.local = MemoryStore()
         self._clock = clock
         if self.denials is not None:
             self.denials.timer = clock or stopwatch
