@@ -317,7 +317,7 @@ class Leases:
 
 def _answer(lease: _Lease, now_ns: int) -> Outcome:
     """Answer from a slice: the store's own answer, later, and with what is left of the slice."""
-    passed_us = (now_ns - lease.seen_ns) // 1000
+    passed_us = now_ns // 1000 - lease.seen_ns // 1000
     now_us, ((_, remaining, _, reset_after, _),), *_ = lease.seen
     answer = (True, remaining + lease.left, 0, max(0, reset_after - passed_us), 0)
     return Outcome(now_us + passed_us, [answer], times_us=lease.charge.at_us)  # it was taken with the slice

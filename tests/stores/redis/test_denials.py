@@ -72,6 +72,16 @@ def test_a_remembered_denial_counts_down(limiter, clock):
     assert (decision.allowed, decision.retry_after, decision.reset_after) == (False, 0.75, 4.75)
 
 
+def test_a_remembered_denial_counts_whole_microseconds_of_the_clock_as_redis_does(store):
+    times_ns = [1_700_000_000_000_000_900]
+    limiters = [Limiter({"r": RULE}, place, clock=lambda: times_ns[0], **STRICT) for place in (store, "memory://")]
+    for limiter in limiters:
+        limiter.hit("k", 5)
+    for later_ns in (0, 200, 300, 999, 1_100):
+        times_ns[0] += later_ns
+        assert limiters[0].hit("k") == limiters[1].hit("k")
+
+
 def test_at_its_retry_after_redis_is_asked_again(client, limiter, clock):
     limiter.hit("k", 5)
     limiter.hit("k")

@@ -53,7 +53,7 @@ class Denials:
         now = self.timer()
         if not replied_ns <= now < ends_ns:
             return None
-        passed_us = (now - replied_ns) // 1000
+        passed_us = now // 1000 - replied_ns // 1000
         return outcome_at(outcome.now_us + passed_us, [_later(answer, passed_us) for answer in outcome.answers])
 
     @property
