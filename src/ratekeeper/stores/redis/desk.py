@@ -35,7 +35,7 @@ class _Place:
     sent_ns: int | None = None  # when it sent what it leads
     _called: Any = None  # a lock that is held until this place is served or is to lead; a lone one has none
 
-    def __init__(self, request: Request, ends_ns: int, asked_ns: int | None) -> None:
+    def __init__(self, request: Request, ends_ns: int, asked_ns: int | None = None) -> None:
         self.request = request
         self.asked_ns = asked_ns or stopwatch()
         self.ends_ns = ends_ns
