@@ -959,6 +959,19 @@ def test_a_store_that_is_closed_under_way_keeps_nobody_waiting_and_nothing_open(
     until(lambda: client.info("clients")["connected_clients"] == 1, "nothing is open but the client that asks")
 
 
+def test_a_thread_may_take_the_last_connection_from_who_closes_the_store(limiter):
+    class Emptied(list):
+        """Has one, until it is reached for."""
+
+        def __len__(self):
+            return 1
+
+    limiter.store._idle[None] = Emptied()
+    limiter.store.close()
+    limiter.store._idle.clear()
+    assert limiter.hit("k").allowed
+
+
 def test_a_rule_that_the_server_permits_nobody_leaves_the_others_alone(server, client):
     client.execute_command("ACL SETUSER", "half", "on", ">secret", "~good:*", "+@all")
     store = RedisStore(server.url.replace("redis://", "redis://half:secret@"))

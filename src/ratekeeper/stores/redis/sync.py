@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ratekeeper.clock import stopwatch
@@ -62,8 +63,9 @@ class RedisStore(Base):
     def close(self) -> None:
         """Close the connections; the next decision opens new ones."""
         for idle in list(self._idle.values()):
-            while idle:
-                idle.pop().disconnect()
+            with suppress(IndexError):  # another thread was quicker
+                while idle:
+                    idle.pop().disconnect()
 
     def _desk(self, address: Address | None) -> Desk:
         desk = self._desks.get(address)
