@@ -319,6 +319,32 @@ def test_what_changes_a_key_that_is_half_moved_and_another_elsewhere_is_done_onc
     assert remaining == [(85, 75, 65), (87, 77, 67), (87, 77, 67)]
 
 
+@pytest.mark.parametrize("face", FACES)
+def test_what_was_taken_from_a_key_that_is_half_moved_by_now_is_given_back(empty, monkeypatch, face):
+    source, target, other = empty.masters
+    keys = on_each_node(empty, f"half moved and given back by {face}")
+    moving, elsewhere = keys[source], keys[other]
+    rules = {"a": FixedWindow(100, "365d"), "b": SlidingWindowLog(90, "365d"), "c": FixedWindow(1, "365d")}
+    three = {"a": moving, "b": moving, "c": elsewhere}
+
+    def be_quicker_and_move_half():
+        with Limiter({"c": rules["c"]}, empty.url, **STRICT) as quicker:
+            assert quicker.hit(elsewhere).allowed
+        empty.begin_to_move(slot_of(moving), target)
+        assert empty.move_keys(slot_of(moving), source, target, most=1) == 1
+
+    limiter = FACES[face](rules, empty.url, **STRICT)
+    before_the_charge(monkeypatch, limiter, elsewhere, be_quicker_and_move_half)
+    try:
+        assert not limiter.hit(three).allowed
+        remaining = [layer.remaining for layer in limiter.peek(three).layers.values()]
+    finally:
+        empty.move(slot_of(moving), target)
+        empty.move(slot_of(moving), source)
+        limiter.close()
+    assert remaining == [100, 90, 0]
+
+
 def test_nodes_that_name_each_other_for_a_slot_are_not_taken_to_be_away(empty):
     one, other, third = empty.masters
     keys = on_each_node(empty, "named by each other")

@@ -56,8 +56,11 @@ def across(request: Request, parts: Parts) -> Across:
             taken.append(result)
             continue
         if taken:
-            charged = zip(asked, taken, strict=False)
-            yield [Request("give_back", earlier.demands, outcome.charge) for earlier, outcome in charged]
+            yield [
+                Request("give_back", [demand], outcome.charge.part([at]))  # each by itself: the slot may move by now
+                for earlier, outcome in zip(asked, taken, strict=False)
+                for at, demand in enumerate(earlier.demands)
+            ]
         (denied,) = _checked([result])
         answers = [*peeks[: len(taken)], denied, *peeks[len(taken) + 1 :]]  # of the others, what they said just now
         return _merged(parts, answers)._replace(steady_us=0)
