@@ -74,6 +74,8 @@ class Load:
 
     def end(self, master: RedisServer, replica: RedisServer) -> Counter[str]:
         """Kill a master; return what it may have decided of each key that the replica does not know."""
+        enough = 10 * len(self._threads)  # far more than can be under way
+        until(lambda: all(self.by_redis[key] > enough for key in self._keys), "every key has been hit often")
         known = self.decided()
         offset = client(master).info("replication")["master_repl_offset"]
         until(lambda: client(replica).info("replication")["slave_repl_offset"] >= offset, "the replica follows")
