@@ -15,7 +15,7 @@ end
 local function block_at(log, index)
   local block = log.blocks[index]
   if not block then
-    block = redis.call('LINDEX', log.key, digits(index))
+    block = redis.call('LINDEX', log.key, index)
     log.blocks[index] = block
   end
   return block
@@ -51,9 +51,13 @@ end
 -- Return the block and the first of its entries whose value is above the bound, or nothing. Strides that double and then
 -- halve again: what is sought is nearly always close to the head.
 local function seek(log, value, bound)
+  local block = block_at(log, log.first)
+  if value(block, 1) > bound then -- as long as nothing has expired
+    return block, 1, log.first
+  end
   local below, above, stride = log.first - 1, log.first, 1
   while true do
-    local block = block_at(log, above)
+    block = block_at(log, above)
     if value(block, entries_in(block)) > bound then
       break
     end
@@ -64,18 +68,15 @@ local function seek(log, value, bound)
   end
   while above - below > 1 do
     local middle = math.floor((below + above) / 2)
-    local block = block_at(log, middle)
+    block = block_at(log, middle)
     if value(block, entries_in(block)) > bound then
       above = middle
     else
       below = middle
     end
   end
-  local block = block_at(log, above)
-  if value(block, 1) > bound then -- as long as nothing has expired
-    return block, 1, above
-  end
-  local low, high = 1, entries_in(block)
+  block = block_at(log, above)
+  local low, high = 0, entries_in(block)
   while high - low > 1 do
     local middle = math.floor((low + high) / 2)
     if value(block, middle) > bound then
@@ -180,16 +181,16 @@ local function write(key, log, ttl_ms)
   end
   for index in pairs(log.changed) do
     if log.first <= index and index <= log.last and index < log.length then
-      redis.call('LSET', key, digits(index), log.blocks[index])
+      redis.call('LSET', key, index, log.blocks[index])
     end
   end
   for index = math.max(log.first, log.length), log.last do
     redis.call('RPUSH', key, log.blocks[index])
   end
   if kept and (log.first > 0 or log.last < log.length - 1) then
-    redis.call('LTRIM', key, digits(log.first), digits(log.last))
+    redis.call('LTRIM', key, log.first, log.last)
   end
-  redis.call('PEXPIRE', key, digits(ttl_ms))
+  redis.call('PEXPIRE', key, ttl_ms)
 end
 
 local step = {decide = decide, read = read, write = write}
