@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import inspect
 import socket
 import threading
 
@@ -416,25 +415,17 @@ def test_a_server_that_is_no_cluster_is_named_so():
         limiter.hit("k")
 
 
-@pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
-def test_a_node_of_a_cluster_that_is_taken_for_a_lone_server_says_so(empty, kind):
+@pytest.mark.parametrize("face", FACES)
+def test_a_node_of_a_cluster_that_is_taken_for_a_lone_server_says_so(empty, face):
     one, other, _ = empty.masters
     keys = on_each_node(empty)
-
-    async def scenario():
-        limiter = kind(FixedWindow(5, "365d"), one.url, **STRICT)
-        for ask in (limiter.hit, limiter.inspect):
-            with pytest.raises(StoreUnavailable, match=rf"{other.port}, .*redis\+cluster://"):
-                await done(ask(keys[other]))
-        assert (await done(limiter.hit(keys[one]))).remaining == 4
-        assert not limiter.store.is_away
-        await done(limiter.close())
-
-    asyncio.run(scenario())
-
-
-async def done(result):
-    return await result if inspect.isawaitable(result) else result
+    limiter = FACES[face](FixedWindow(5, "365d"), one.url, **STRICT)
+    for ask in (limiter.hit, limiter.inspect):
+        with pytest.raises(StoreUnavailable, match=rf"{other.port}, .*redis\+cluster://"):
+            ask(keys[other])
+    assert limiter.hit(keys[one]).remaining == 4
+    assert not limiter.store.is_away
+    limiter.close()
 
 
 def test_a_node_that_is_away_takes_only_its_own_keys_with_it():

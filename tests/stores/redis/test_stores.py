@@ -303,7 +303,7 @@ def test_the_script_refuses_what_is_not_a_whole_number_and_writes_nothing(client
     rule = ["fixed_window", 10, 60_000_000, 0, 0]
     lone = b"".join(map(msgpack.packb, [*rule, bad]))
     for argument in (lone, msgpack.packb([False, 1, *rule, "hit", 1, 1, 1, 1, bad])):
-        with pytest.raises(redis.ResponseError, match=r"is not a whole number|attempt to (compare|perform arithmetic)"):
+        with pytest.raises(redis.ResponseError, match="is not a whole number"):
             client.eval(script.TEXT, 1, "key", argument)
     assert client.dbsize() == 0
 

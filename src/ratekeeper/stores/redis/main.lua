@@ -10,7 +10,7 @@
 -- second), and for each of its demands five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
 
 local function whole(value)
-  if not (value % 1 == 0 and value >= 0 and value <= EXACT) then -- which is false for NaN, and an error for no number
+  if type(value) ~= 'number' or not (value >= 0 and value <= EXACT) or value % 1 ~= 0 then
     error('RATEKEEPER argument ' .. tostring(value) .. ' is not a whole number')
   end
   return value
