@@ -1,66 +1,43 @@
 -- Sliding window log: sliding_window_log.py on Redis, in the same order with the same names.
--- A log is a list of blocks of up to 64 entries, eight bytes an entry. A block begins with the width of its totals, the
+-- A log is a list of blocks of up to 40 entries, eight bytes an entry. A block begins with the width of its totals, the
 -- time that its times count from and the total before it; an entry is a time and the total of the block up to and
 -- including it. Totals count modulo 2^48, far above what can be in use. Both columns only rise: all is found by search.
 
-local HEADER, ENTRIES = 14, 64
+local HEADER, ENTRIES = 14, 40
 local FAR = 2 ^ 40 -- microseconds that an entry's time can be from its block's
 local TURN = 2 ^ 48
 
-local function new_block(at, total, cost)
-  local width = cost < 2 ^ 23 and 3 or 6
-  return struct.pack('>BI7I6I5I' .. width, width, at, total % TURN, 0, cost)
-end
-
-local function block_at(log, index)
-  local block = log.blocks[index]
-  if not block then
-    block = redis.call('LINDEX', log.key, index)
-    log.blocks[index] = block
-  end
-  return block
+-- An entry, the last one of its block unless told: its time, the total up to and including it, and how the block begins.
+local function entry_of(block, entry)
+  local width, begins, before = struct.unpack('>BI7I6', block)
+  local from = entry and HEADER + (entry - 1) * (5 + width) + 1 or #block - 4 - width
+  local time, total = struct.unpack(width == 3 and '>I5I3' or '>I5I6', block, from)
+  return begins + time, before + total, width, begins, before
 end
 
 local function entries_in(block)
   return (#block - HEADER) / (5 + block:byte(1))
 end
 
-local function time_of(block, entry)
-  return struct.unpack('>I7', block, 2) + struct.unpack('>I5', block, HEADER + (entry - 1) * (5 + block:byte(1)) + 1)
+local function total_before(block, entry)
+  local _, total, _, _, before = entry_of(block, math.max(entry - 1, 1))
+  return entry == 1 and before or total
 end
 
--- The total of this block alone, up to and including an entry.
-local function total_in(block, entry)
-  local width = block:byte(1)
-  return entry == 0 and 0 or struct.unpack('>I' .. width, block, HEADER + entry * (5 + width) - width + 1)
-end
-
-local function total_of(block, entry)
-  return struct.unpack('>I6', block, 9) + total_in(block, entry)
-end
-
-local function without_last(block)
-  return block:sub(1, -6 - block:byte(1))
-end
-
-local function newest_of(log)
-  local block = block_at(log, log.last)
-  return block, entries_in(block)
-end
-
--- Return the block and the first of its entries whose value is above the bound, or nothing. Strides that double and then
--- halve again: what is sought is nearly always close to the head.
-local function seek(log, value, bound)
-  local block = block_at(log, log.first)
-  if value(block, 1) > bound then -- as long as nothing has expired
-    return block, 1, log.first
+local function block_at(log, index)
+  local block = log[index]
+  if not block then
+    block = redis.call('LINDEX', log.key, index)
+    log[index] = block
   end
+  return block
+end
+
+-- Return the first entry whose value is above the bound, its block and where that is, or nothing. Strides that double and
+-- then halve again: what is sought is nearly always close to the head.
+local function seek(log, value, bound)
   local below, above, stride = log.first - 1, log.first, 1
-  while true do
-    block = block_at(log, above)
-    if value(block, entries_in(block)) > bound then
-      break
-    end
+  while value(block_at(log, above)) <= bound do
     if above == log.last then
       return nil
     end
@@ -68,14 +45,13 @@ local function seek(log, value, bound)
   end
   while above - below > 1 do
     local middle = math.floor((below + above) / 2)
-    block = block_at(log, middle)
-    if value(block, entries_in(block)) > bound then
+    if value(block_at(log, middle)) > bound then
       above = middle
     else
       below = middle
     end
   end
-  block = block_at(log, above)
+  local block = block_at(log, above)
   local low, high = 0, entries_in(block)
   while high - low > 1 do
     local middle = math.floor((low + high) / 2)
@@ -85,110 +61,124 @@ local function seek(log, value, bound)
       low = middle
     end
   end
-  return block, high, above
+  return high, block, above
 end
 
--- Return when a decision at `now` is taken, the block that has the oldest live entry, the total before that, and theirs.
+-- Return when a decision at `now` is taken, where the block with the oldest live entry is, the total before that, how
+-- much is in use, and the time of the newest entry.
 local function settle(rule, log, now)
   if not log then
     return now, nil, 0, 0
   end
   local window, at = rule[2], now
-  local tail, last = newest_of(log)
-  local newest = time_of(tail, last)
+  local newest, total = entry_of(block_at(log, log.last))
   if newest > now then
     if newest > now + window then
       return now, nil, 0, 0
     end
     at = newest -- the clock stepped back: decide when the newest unit was admitted
   end
-  local block, head, index = seek(log, time_of, at - window)
-  if not block then
-    return at, nil, 0, 0
+  local index = log.first
+  local oldest, _, _, _, base = entry_of(block_at(log, index), 1)
+  if oldest <= at - window then
+    local entry, block
+    entry, block, index = seek(log, entry_of, at - window)
+    if not entry then
+      return at, nil, 0, 0
+    end
+    base = total_before(block, entry)
   end
-  local base = total_of(block, head - 1)
-  return at, index, base, (total_of(tail, last) - base) % TURN
+  return at, index, base, (total - base) % TURN, newest
 end
 
 local function change(log, index, block)
-  log.blocks[index] = block
-  log.changed[index] = true
+  log[index] = block
+  log.changed = math.min(index, log.changed) -- all from there on
 end
 
 local function append(log, head, used, at, cost)
+  local total = 0
   if used == 0 then
     local last = log and log.last + 1 or 0
-    log = log or {blocks = {}, changed = {}, length = 0}
+    log = log or {changed = 0, length = 0}
     log.first, log.last = last, last
-    change(log, last, new_block(at, 0, cost))
-    return log
-  end
-  log.first = head
-  local tail, last = newest_of(log)
-  if time_of(tail, last) == at then
-    cost = cost + total_in(tail, last) - total_in(tail, last - 1)
-    tail, last = without_last(tail), last - 1
-  end
-  local width, begins = struct.unpack('>BI7', tail)
-  local total = total_in(tail, last) + cost
-  if last < ENTRIES and at - begins < FAR and total < 256 ^ width then
-    change(log, log.last, tail .. struct.pack('>I5I' .. width, at - begins, total))
   else
-    if last > 0 then
+    log.first = head
+    local tail = block_at(log, log.last)
+    local newest, width, begins, before
+    newest, total, width, begins, before = entry_of(tail)
+    if newest == at then -- this entry is written anew
+      tail = tail:sub(1, -6 - width)
+    end
+    local sum = total - before + cost
+    if sum < 256 ^ width and at - begins < FAR and #tail < HEADER + ENTRIES * (5 + width) then
+      change(log, log.last, tail .. struct.pack(width == 3 and '>I5I3' or '>I5I6', at - begins, sum))
+      return log
+    end
+    if newest == at then
+      local entry = entries_in(tail) + 1
+      local there = total_before(block_at(log, log.last), entry)
+      total, cost = there, total - there + cost
       change(log, log.last, tail)
+    end
+    if #tail > HEADER then
       log.last = log.last + 1
     end
-    change(log, log.last, new_block(at, total_of(tail, last), cost))
   end
+  local width = cost < 2 ^ 23 and 3 or 6
+  change(log, log.last, struct.pack(width == 3 and '>BI7I6I5I3' or '>BI7I6I5I6', width, at, total % TURN, 0, cost))
   return log
-end
-
-local function newest_leaves_after(log, used, time)
-  return used > 0 and time_of(newest_of(log)) + time or 0
 end
 
 local function decide(rule, log, now, cost, consume)
   local limit, window = rule[1], rule[2]
-  local at, head, base, used = settle(rule, log, now)
+  local at, head, base, used, newest = settle(rule, log, now)
   local left = limit - used - cost
-  if left < 0 then
-    local reset_after = newest_leaves_after(log, used, window - now)
-    if cost > limit then
-      return log, 0, math.max(0, limit - used), NEVER, reset_after, 0
-    end
-    local function units_from_base(block, entry)
-      local units = (total_of(block, entry) - base) % TURN
-      return units < TURN / 2 and units or 0 -- an entry that has expired stands before the base
-    end
-    local block, leaves = seek(log, units_from_base, -left - 1) -- the entry whose leaving makes enough room
-    return log, 0, math.max(0, limit - used), time_of(block, leaves) + window - now, reset_after, 0
-  end
-  if consume then
+  if left >= 0 and consume then
     return append(log, head, used, at, cost), 1, left, 0, at + window - now, 0
   end
-  return log, 1, limit - used, 0, newest_leaves_after(log, used, window - now), 0
+  local reset_after = used > 0 and newest + window - now or 0
+  if left >= 0 then
+    return log, 1, limit - used, 0, reset_after, 0
+  end
+  if cost > limit then
+    return log, 0, math.max(0, limit - used), NEVER, reset_after, 0
+  end
+  local function units_from_base(block, entry)
+    local _, total = entry_of(block, entry)
+    local units = (total - base) % TURN
+    return units < TURN / 2 and units or 0 -- an entry that has expired stands before the base
+  end
+  local leaves, block = seek(log, units_from_base, -left - 1) -- the entry whose leaving makes enough room
+  return log, 0, math.max(0, limit - used), entry_of(block, leaves) + window - now, reset_after, 0
 end
 
 local function read(key)
   local length = redis.call('LLEN', key)
-  return length > 0 and {key = key, blocks = {}, changed = {}, length = length, first = 0, last = length - 1} or nil
+  if length == 0 then
+    return nil
+  end
+  local log = {key = key, changed = length, length = length, first = 0, last = length - 1}
+  log[0] = redis.call('LINDEX', key, '0')
+  log[length - 1] = length > 1 and redis.call('LINDEX', key, '-1') or log[0]
+  return log
 end
 
 local function write(key, log, ttl_ms)
-  local kept = log.first < log.length -- whether something of what was there is left
-  if not kept and log.length > 0 then
+  local first, last, length = log.first, log.last, log.length
+  local kept = first < length -- whether something of what was there is left
+  if not kept and length > 0 then
     redis.call('DEL', key)
   end
-  for index in pairs(log.changed) do
-    if log.first <= index and index <= log.last and index < log.length then
-      redis.call('LSET', key, index, log.blocks[index])
+  for index = math.max(first, log.changed), last do
+    if index < length then
+      redis.call('LSET', key, index == length - 1 and '-1' or index, log[index])
+    else
+      redis.call('RPUSH', key, log[index])
     end
   end
-  for index = math.max(log.first, log.length), log.last do
-    redis.call('RPUSH', key, log.blocks[index])
-  end
-  if kept and (log.first > 0 or log.last < log.length - 1) then
-    redis.call('LTRIM', key, log.first, log.last)
+  if kept and (first > 0 or last < length - 1) then
+    redis.call('LTRIM', key, first, last)
   end
   redis.call('PEXPIRE', key, ttl_ms)
 end
@@ -207,19 +197,20 @@ end
 -- Take the newest units out, and entries that have none left.
 local function take(log, units)
   while true do
-    local tail, last = newest_of(log)
-    local before = total_in(tail, last - 1)
-    local there = total_in(tail, last) - before
+    local tail = block_at(log, log.last)
+    local time, total, width, begins, before = entry_of(tail)
+    local rest, last = tail:sub(1, -6 - width), entries_in(tail)
+    local there = total - total_before(tail, last)
     if there > units then
       if units > 0 then
-        local width = tail:byte(1)
-        change(log, log.last, tail:sub(1, -1 - width) .. struct.pack('>I' .. width, before + there - units))
+        local entry = struct.pack(width == 3 and '>I5I3' or '>I5I6', time - begins, total - before - units)
+        change(log, log.last, rest .. entry)
       end
       return log
     end
     units = units - there
     if last > 1 then
-      change(log, log.last, without_last(tail))
+      change(log, log.last, rest)
     else
       log.last = log.last - 1
     end
@@ -240,11 +231,12 @@ function step.give_back(rule, log, now, cost, charged_at)
   if used == 0 or charged_at <= at - rule[2] then
     return log
   end
-  local block, entry, index = seek(log, time_of, charged_at - 1)
-  if not block or time_of(block, entry) ~= charged_at then
+  local entry, block, index = seek(log, entry_of, charged_at - 1)
+  if not entry or entry_of(block, entry) ~= charged_at then
     return log
   end
-  local taken = math.min(cost, total_in(block, entry) - total_in(block, entry - 1))
+  local _, total, width = entry_of(block, entry)
+  local taken = math.min(cost, total - total_before(block, entry))
   if taken == used then
     return nil
   end
@@ -252,21 +244,20 @@ function step.give_back(rule, log, now, cost, charged_at)
   if index == log.last and entry == entries_in(block) then
     return take(log, taken)
   end
-  local width = block:byte(1)
   for later = entry, entries_in(block) do -- an entry that has no units left stays: it answers as if it were not there
-    local from = HEADER + later * (5 + width) - width
-    block = block:sub(1, from) .. struct.pack('>I' .. width, total_in(block, later) - taken) .. block:sub(from + width + 1)
+    local from, _, sum, _, _, before = HEADER + later * (5 + width) - width, entry_of(block, later)
+    block = block:sub(1, from) .. struct.pack('>I' .. width, sum - before - taken) .. block:sub(from + width + 1)
   end
   change(log, index, block)
   for later = index + 1, log.last do
     block = block_at(log, later)
-    change(log, later, block:sub(1, 8) .. struct.pack('>I6', (total_of(block, 0) - taken) % TURN) .. block:sub(15))
+    change(log, later, block:sub(1, 8) .. struct.pack('>I6', (total_before(block, 1) - taken) % TURN) .. block:sub(15))
   end
   return log
 end
 
 function step.expires_at(rule, log)
-  return time_of(newest_of(log)) + rule[2]
+  return entry_of(block_at(log, log.last)) + rule[2]
 end
 
 return step
