@@ -259,8 +259,8 @@ def test_the_oldest_entry_is_known_after_the_first_was_given_back_and_after_load
 
 
 def block(begins, width, entries):
-    """What Redis holds of a log: a head of 14 bytes, and for each entry its time from there on and a running total."""
-    head = bytes([width]) + (begins * SECOND).to_bytes(7, "big") + bytes(6)
+    """What Redis holds of a log: a head of 27 bytes, and for each entry its time from there on and a running total."""
+    head = bytes([width]) + (begins * SECOND).to_bytes(7, "big") + bytes(19)
     return head + b"".join((at * SECOND).to_bytes(5, "big") + total.to_bytes(width, "big") for at, total in entries)
 
 

@@ -1,18 +1,20 @@
 -- Sliding window log: sliding_window_log.py on Redis, in the same order with the same names.
--- A log is a list of blocks of up to 40 entries, eight bytes an entry. A block begins with the width of its totals, the
+-- A log is a list of blocks of up to 48 entries, eight bytes an entry. A block begins with the width of its totals, the
 -- time that its times count from and the total before it; an entry is a time and the total of the block up to and
--- including it. Totals count modulo 2^48, far above what can be in use. Both columns only rise: all is found by search.
+-- including it. Totals count modulo 2^48, far above what can be in use. Both columns only rise: all is found by search. The
+-- last block says between these when the oldest entry was admitted and the total before that: as long as it is in the
+-- window, nothing else is read. What is stored is counted from the end, -1 is the last block; new ones follow from 0.
 
-local HEADER, ENTRIES = 14, 40
+local HEADER, ENTRIES = 27, 48
 local FAR = 2 ^ 40 -- microseconds that an entry's time can be from its block's
 local TURN = 2 ^ 48
 
 -- An entry, the last one of its block unless told: its time, the total up to and including it, and how the block begins.
 local function entry_of(block, entry)
-  local width, begins, before = struct.unpack('>BI7I6', block)
+  local width, begins, before, oldest, base = struct.unpack('>BI7I6I7I6', block)
   local from = entry and HEADER + (entry - 1) * (5 + width) + 1 or #block - 4 - width
   local time, total = struct.unpack(width == 3 and '>I5I3' or '>I5I6', block, from)
-  return begins + time, before + total, width, begins, before
+  return begins + time, before + total, width, begins, before, oldest, base
 end
 
 local function entries_in(block)
@@ -36,6 +38,10 @@ end
 -- Return the first entry whose value is above the bound, its block and where that is, or nothing. Strides that double and
 -- then halve again: what is sought is nearly always close to the head.
 local function seek(log, value, bound)
+  if not log.first then
+    log.length = redis.call('LLEN', log.key)
+    log.first = -log.length
+  end
   local below, above, stride = log.first - 1, log.first, 1
   while value(block_at(log, above)) <= bound do
     if above == log.last then
@@ -64,31 +70,30 @@ local function seek(log, value, bound)
   return high, block, above
 end
 
--- Return when a decision at `now` is taken, where the block with the oldest live entry is, the total before that, how
--- much is in use, and the time of the newest entry.
+-- Return when a decision at `now` is taken, the block with the oldest live entry if others have expired, the total before
+-- that entry, how much is in use, and the times of the newest and of the oldest.
 local function settle(rule, log, now)
   if not log then
     return now, nil, 0, 0
   end
   local window, at = rule[2], now
-  local newest, total = entry_of(block_at(log, log.last))
+  local newest, total, _, _, _, oldest, base = entry_of(block_at(log, log.last))
   if newest > now then
     if newest > now + window then
       return now, nil, 0, 0
     end
     at = newest -- the clock stepped back: decide when the newest unit was admitted
   end
-  local index = log.first
-  local oldest, _, _, _, base = entry_of(block_at(log, index), 1)
+  local head
   if oldest <= at - window then
     local entry, block
-    entry, block, index = seek(log, entry_of, at - window)
+    entry, block, head = seek(log, entry_of, at - window)
     if not entry then
       return at, nil, 0, 0
     end
-    base = total_before(block, entry)
+    oldest, base = entry_of(block, entry), total_before(block, entry)
   end
-  return at, index, base, (total - base) % TURN, newest
+  return at, head, base, (total - base) % TURN, newest, oldest
 end
 
 local function change(log, index, block)
@@ -96,14 +101,24 @@ local function change(log, index, block)
   log.changed = math.min(index, log.changed) -- all from there on
 end
 
-local function append(log, head, used, at, cost)
+-- Forget what stands before the oldest live entry.
+local function forget_expired(log, head, base, oldest)
+  local tail = block_at(log, log.last)
+  change(log, log.last, tail:sub(1, 14) .. struct.pack('>I7I6', oldest, base % TURN) .. tail:sub(HEADER + 1))
+  log.first = head or log.first
+  return log
+end
+
+local function append(log, head, base, used, at, cost, oldest)
   local total = 0
   if used == 0 then
-    local last = log and log.last + 1 or 0
-    log = log or {changed = 0, length = 0}
-    log.first, log.last = last, last
+    log = log or {changed = 0, last = -1}
+    log.last = math.max(log.last + 1, 0)
+    log.first, oldest, base = log.last, at, 0
   else
-    log.first = head
+    if head then
+      forget_expired(log, head, base, oldest)
+    end
     local tail = block_at(log, log.last)
     local newest, width, begins, before
     newest, total, width, begins, before = entry_of(tail)
@@ -126,16 +141,17 @@ local function append(log, head, used, at, cost)
     end
   end
   local width = cost < 2 ^ 23 and 3 or 6
-  change(log, log.last, struct.pack(width == 3 and '>BI7I6I5I3' or '>BI7I6I5I6', width, at, total % TURN, 0, cost))
+  local format = width == 3 and '>BI7I6I7I6I5I3' or '>BI7I6I7I6I5I6'
+  change(log, log.last, struct.pack(format, width, at, total % TURN, oldest, base % TURN, 0, cost))
   return log
 end
 
 local function decide(rule, log, now, cost, consume)
   local limit, window = rule[1], rule[2]
-  local at, head, base, used, newest = settle(rule, log, now)
+  local at, head, base, used, newest, oldest = settle(rule, log, now)
   local left = limit - used - cost
   if left >= 0 and consume then
-    return append(log, head, used, at, cost), 1, left, 0, at + window - now, 0
+    return append(log, head, base, used, at, cost, oldest), 1, left, 0, at + window - now, 0
   end
   local reset_after = used > 0 and newest + window - now or 0
   if left >= 0 then
@@ -154,31 +170,26 @@ local function decide(rule, log, now, cost, consume)
 end
 
 local function read(key)
-  local length = redis.call('LLEN', key)
-  if length == 0 then
-    return nil
-  end
-  local log = {key = key, changed = length, length = length, first = 0, last = length - 1}
-  log[0] = redis.call('LINDEX', key, '0')
-  log[length - 1] = length > 1 and redis.call('LINDEX', key, '-1') or log[0]
-  return log
+  local tail = redis.call('LINDEX', key, '-1')
+  return tail and {key = key, changed = 0, last = -1, [-1] = tail} or nil
 end
 
 local function write(key, log, ttl_ms)
-  local first, last, length = log.first, log.last, log.length
-  local kept = first < length -- whether something of what was there is left
-  if not kept and length > 0 then
+  local first, last = log.first, log.last
+  local kept = log.key and not (first and first >= 0) -- whether something of what was there is left
+  if log.key and not kept then
     redis.call('DEL', key)
   end
-  for index = math.max(first, log.changed), last do
-    if index < length then
-      redis.call('LSET', key, index == length - 1 and '-1' or index, log[index])
+  for index = math.max(first or log.changed, log.changed), last do
+    if index < 0 then
+      redis.call('LSET', key, index == -1 and '-1' or index, log[index])
     else
       redis.call('RPUSH', key, log[index])
     end
   end
-  if kept and (first > 0 or last < length - 1) then
-    redis.call('LTRIM', key, first, last)
+  if kept and (last < -1 or first and first > -log.length) then
+    local pushed = math.max(last + 1, 0)
+    redis.call('LTRIM', key, first and first - pushed or 0, last - pushed)
   end
   redis.call('PEXPIRE', key, ttl_ms)
 end
@@ -189,9 +200,9 @@ if alone then -- one hit asks for no more
 end
 
 function step.charge(rule, log, now, cost)
-  local at, head, _, used = settle(rule, log, now)
+  local at, head, base, used, _, oldest = settle(rule, log, now)
   local room = MAX_USAGE - used
-  return room > 0 and append(log, head, used, at, math.min(cost, room)) or log
+  return room > 0 and append(log, head, base, used, at, math.min(cost, room), oldest) or log
 end
 
 -- Take the newest units out, and entries that have none left.
@@ -218,16 +229,15 @@ local function take(log, units)
 end
 
 function step.refund(rule, log, now, cost)
-  local _, head, _, used = settle(rule, log, now)
+  local _, head, base, used, _, oldest = settle(rule, log, now)
   if cost >= used then
     return nil
   end
-  log.first = head
-  return take(log, cost)
+  return forget_expired(take(log, cost), head, base, oldest)
 end
 
 function step.give_back(rule, log, now, cost, charged_at)
-  local at, head, _, used = settle(rule, log, now)
+  local at, head, base, used, _, oldest = settle(rule, log, now)
   if used == 0 or charged_at <= at - rule[2] then
     return log
   end
@@ -240,9 +250,8 @@ function step.give_back(rule, log, now, cost, charged_at)
   if taken == used then
     return nil
   end
-  log.first = head
   if index == log.last and entry == entries_in(block) then
-    return take(log, taken)
+    return forget_expired(take(log, taken), head, base, oldest)
   end
   for later = entry, entries_in(block) do -- an entry that has no units left stays: it answers as if it were not there
     local from, _, sum, _, _, before = HEADER + later * (5 + width) - width, entry_of(block, later)
@@ -253,7 +262,7 @@ function step.give_back(rule, log, now, cost, charged_at)
     block = block_at(log, later)
     change(log, later, block:sub(1, 8) .. struct.pack('>I6', (total_before(block, 1) - taken) % TURN) .. block:sub(15))
   end
-  return log
+  return forget_expired(log, head, base, oldest)
 end
 
 function step.expires_at(rule, log)

@@ -20,7 +20,7 @@ _FIRST = 3
 _TIME, _TOTAL = 0, 1
 _SHORT = 128  # a log that is shorter gives room back at once, a longer one when half of it has expired
 _FAR = 1 << 61
-_BLOCK_HEADER = 14  # bytes of a block on Redis before its entries
+_BLOCK_HEADER = 27  # bytes of a block on Redis before its entries
 
 
 @dataclass(frozen=True, slots=True)

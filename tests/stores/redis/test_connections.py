@@ -258,7 +258,7 @@ def do_everything(limiter):
         limiter.hit("k")
     limiter.peek("k")
     limiter.charge("k", 10)
-    limiter.refund("k", 30)
+    limiter.refund("k", 60)  # a whole block and more
     seen = limiter.inspect("k")
     limiter.reset("k")
     return [inspection.bytes for inspection in seen.values()]
