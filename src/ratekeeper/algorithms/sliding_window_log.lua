@@ -1,11 +1,11 @@
 -- Sliding window log: sliding_window_log.py on Redis, in the same order with the same names.
--- A log is a list of blocks of up to 48 entries, eight bytes an entry. A block begins with the width of its totals, the
+-- A log is a list of blocks of up to 32 entries, eight bytes an entry. A block begins with the width of its totals, the
 -- time that its times count from and the total before it; an entry is a time and the total of the block up to and
 -- including it. Totals count modulo 2^48, far above what can be in use. Both columns only rise: all is found by search. The
 -- last block says between these when the oldest entry was admitted and the total before that: as long as it is in the
 -- window, nothing else is read. What is stored is counted from the end, -1 is the last block; new ones follow from 0.
 
-local HEADER, ENTRIES = 27, 48
+local HEADER, ENTRIES = 27, 32
 local FAR = 2 ^ 40 -- microseconds that an entry's time can be from its block's
 local TURN = 2 ^ 48
 
@@ -17,13 +17,11 @@ local function entry_of(block, entry)
   return begins + time, before + total, width, begins, before, oldest, base
 end
 
-local function entries_in(block)
-  return (#block - HEADER) / (5 + block:byte(1))
-end
-
 local function total_before(block, entry)
-  local _, total, _, _, before = entry_of(block, math.max(entry - 1, 1))
-  return entry == 1 and before or total
+  if entry > 1 then
+    return (select(2, entry_of(block, entry - 1)))
+  end
+  return (select(5, entry_of(block, 1)))
 end
 
 local function block_at(log, index)
@@ -58,7 +56,7 @@ local function seek(log, value, bound)
     end
   end
   local block = block_at(log, above)
-  local low, high = 0, entries_in(block)
+  local low, high = 0, (#block - HEADER) / (5 + block:byte(1))
   while high - low > 1 do
     local middle = math.floor((low + high) / 2)
     if value(block, middle) > bound then
@@ -131,8 +129,7 @@ local function append(log, head, base, used, at, cost, oldest)
       return log
     end
     if newest == at then
-      local entry = entries_in(tail) + 1
-      local there = total_before(block_at(log, log.last), entry)
+      local there = #tail > HEADER and select(2, entry_of(tail)) or before
       total, cost = there, total - there + cost
       change(log, log.last, tail)
     end
@@ -203,6 +200,10 @@ function step.charge(rule, log, now, cost)
   local at, head, base, used, _, oldest = settle(rule, log, now)
   local room = MAX_USAGE - used
   return room > 0 and append(log, head, base, used, at, math.min(cost, room), oldest) or log
+end
+
+local function entries_in(block)
+  return (#block - HEADER) / (5 + block:byte(1))
 end
 
 -- Take the newest units out, and entries that have none left.
