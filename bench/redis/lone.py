@@ -20,7 +20,7 @@ ABOUT = (
 
 KEYS = names(range(8))
 HITS = 320
-SAMPLES = 3  # in a round
+SAMPLES = 6  # in a round
 LIMIT = 100_000
 AT_MOST = 1.15
 
