@@ -93,7 +93,8 @@ class OnAServer:
         assert_told_once(answer, 2)
 
     def test_a_view_that_fails_has_been_counted(self, http):
-        assert [http.get("/fails").status_code for _ in range(4)] == [500, 500, 500, 429]
+        last = {"connection": "close"}  # a server may close the connection behind a failure without a word
+        assert [http.get("/fails", headers=last).status_code for _ in range(4)] == [500, 500, 500, 429]
 
     def test_a_body_comes_through(self, http):
         body = b"x" * 300_000
