@@ -56,7 +56,7 @@ local function seek(log, value, bound)
     end
   end
   local block = block_at(log, above)
-  local low, high = 0, (#block - HEADER) / (5 + block:byte(1))
+  local low, high = 0, (#block - HEADER) / (5 + block:byte(1)) -- entries_in, which a lone hit does without
   while high - low > 1 do
     local middle = math.floor((low + high) / 2)
     if value(block, middle) > bound then
@@ -243,10 +243,13 @@ function step.give_back(rule, log, now, cost, charged_at)
     return log
   end
   local entry, block, index = seek(log, entry_of, charged_at - 1)
-  if not entry or entry_of(block, entry) ~= charged_at then
+  if not entry then
     return log
   end
-  local _, total, width = entry_of(block, entry)
+  local time, total, width = entry_of(block, entry)
+  if time ~= charged_at then
+    return log
+  end
   local taken = math.min(cost, total - total_before(block, entry))
   if taken == used then
     return nil
