@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.torture import clusters, crowds, identities, links, load, memory, redis, states
+from tests.torture import clusters, crowds, identities, links, load, memory, progress, redis, states
 
 DRILLS: dict[str, Callable[[], str]] = {
     **memory.DRILLS,
@@ -37,7 +37,7 @@ def main() -> int:
     broken = 0
     crowds.tolerance = 4.0  # of the times that are promised, on a machine that may have other work
     for name in names:
-        print(f"{name:<13} ...", end="\r", flush=True, file=sys.stderr)
+        progress(name, "...")
         started = time.perf_counter()
         try:
             figure, verdict = DRILLS[name](), "kept"
@@ -45,6 +45,7 @@ def main() -> int:
             figure = str(error) if isinstance(error, AssertionError) else repr(error)
             verdict = "BROKEN"
             broken += 1
+        progress("", "")
         print(f"{name:<13} {verdict:<6} {time.perf_counter() - started:6.1f} s  {figure}", flush=True)
     print(f"{len(names) - broken} passed, {broken} failed")
     return 1 if broken else 0

@@ -7,7 +7,6 @@ import hashlib
 import ipaddress
 import math
 import random
-import sys
 import time
 from typing import Any
 
@@ -18,6 +17,7 @@ from ratekeeper.http import by_address, by_api_key, by_header, by_path, parse_he
 from ratekeeper.stores import MemoryStore
 from tests.http.requests import a_request
 from tests.servers import RedisServer
+from tests.torture import progress
 from tests.torture.redis import STRICT, _rules, _server
 
 LIMIT = 10**12
@@ -59,7 +59,7 @@ async def _fill(server: RedisServer, keys: int) -> list[tuple[float, Decision]]:
         now = time.monotonic()
         told += ((now, decision) for decision in decisions)
         if first % 50_000 == 0:
-            print(f"million      {first:,} of {keys:,} keys", end="\r", flush=True, file=sys.stderr)
+            progress("million", f"{first:,} of {keys:,} keys")
     for limiter in limiters:
         await limiter.close()
     assert all(decision.allowed and not decision.degraded for _, decision in told), "a fresh key was denied"

@@ -23,7 +23,7 @@ import ratekeeper
 from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter
 from ratekeeper.algorithms import Rule
 from tests.servers import RedisServer
-from tests.torture.redis import STRICT, _rules, _server
+from tests.torture.redis import STRICT, _rules, _server, run_all
 
 LIMIT = 10**9
 
@@ -36,24 +36,26 @@ def mixed(hits: int = 10_000, limit: int = 20_000) -> str:
     together = spawning.Barrier(4)
     totals = [spawning.Array("q", len(rules)) for _ in range(4)]
     try:
-        workers: list[Any] = [
-            spawning.Process(target=_from_threads, args=(server.url, rules, hits, together, totals[0])),
-            spawning.Process(target=_from_tasks, args=(server.url, rules, hits, together, totals[1])),
-            threading.Thread(target=_from_threads, args=(server.url, rules, hits, together, totals[2])),
-            threading.Thread(target=_from_tasks, args=(server.url, rules, hits, together, totals[3])),
-        ]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        run_all(
+            [
+                spawning.Process(target=_from_both, args=(server.url, rules, hits, together, *totals[:2])),
+                spawning.Process(target=_from_both, args=(server.url, rules, hits, together, *totals[2:])),
+            ]
+        )
     finally:
         server.stop()
-    assert [worker.exitcode for worker in workers[:2]] == [0, 0], "a process failed"
     for index, rule in enumerate(rules):
         admitted = [total[index] for total in totals]
         assert sum(admitted) == limit, f"{rule.text}: {admitted} admitted, {limit:,} are the limit"
     kinds = ", ".join(f"{sum(total):,}" for total in totals)
     return f"{len(rules)} rules admitted exactly {limit:,} each; to threads and tasks of two processes: {kinds}"
+
+
+def _from_both(url: str, rules: list[Rule], hits: int, together: Any, to_threads: Any, to_tasks: Any) -> None:
+    tasks = threading.Thread(target=_from_tasks, args=(url, rules, hits, together, to_tasks))
+    tasks.start()
+    _from_threads(url, rules, hits, together, to_threads)
+    tasks.join()
 
 
 def _from_threads(url: str, rules: list[Rule], hits: int, together: Any, admitted: Any) -> None:

@@ -15,6 +15,7 @@ from types import FrameType
 from ratekeeper import FixedWindow, LeakyBucket, Limiter, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
+from tests.torture import progress
 
 RULES = (
     FixedWindow(1_000, 3_600),
@@ -61,7 +62,7 @@ def _held(limiter: Limiter, numbers: range, room: int, measure: Callable[[], int
         if number % room == 0 and number > room:  # a dict that is copied into a larger one takes more for a moment
             held.append(measure())
         if number % 100_000 == 0:
-            print(f"flood        {number:,} keys", end="\r", flush=True, file=sys.stderr)
+            progress("flood", f"{number:,} keys")
     return held
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import signal
-import sys
 import threading
 import time
+from contextlib import suppress
+from typing import Any
 
 import redis
 
@@ -23,6 +24,7 @@ from ratekeeper import (
 )
 from ratekeeper.algorithms import Rule
 from tests.servers import RedisServer, newest, programs
+from tests.torture import progress
 from tests.torture.crowds import check_times, logged
 
 
@@ -44,6 +46,24 @@ def _server() -> RedisServer:
     return RedisServer(programs()[newest()])
 
 
+def run_all(processes: list[Any]) -> None:
+    """Have processes run to their end. Ctrl-C does not reach them: they are stopped from here."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which they inherit
+    try:
+        for process in processes:
+            process.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    try:
+        for process in processes:
+            process.join()
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+    assert [process.exitcode for process in processes] == [0] * len(processes), "a process failed"
+
+
 def _hits(url: str, rule: object, hits: int, admitted: object) -> None:
     with Limiter(rule, url, **STRICT) as limiter:  # type: ignore[arg-type]
         count = sum(limiter.hit("one").allowed for _ in range(hits))
@@ -56,32 +76,31 @@ def exact(processes: int = 8, hits: int = 50_000, limit: int = 100_000) -> str:
     server = _server()
     spawning = multiprocessing.get_context("spawn")
     stop = threading.Event()
+    flushed = []
 
     def flush() -> None:
-        with redis.Redis(port=server.port) as client:
+        with redis.Redis(port=server.port) as client, suppress(redis.ConnectionError):  # Ctrl-C ends the server as well
             while not stop.wait(0.01):
-                client.script_flush()
+                flushed.append(client.script_flush())
 
     flushing = threading.Thread(target=flush)
     flushing.start()
     try:
         for rule in _rules(limit):
-            print(f"exact         {rule.text:<60}", end="\r", flush=True, file=sys.stderr)
+            progress("exact", rule.text)
             admitted = spawning.Value("q", 0)
             workers = [
                 spawning.Process(target=_hits, args=(server.url, rule, hits, admitted)) for _ in range(processes)
             ]
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
-            assert [worker.exitcode for worker in workers] == [0] * processes, f"{rule.text}: a process failed"
+            run_all(workers)
             assert admitted.value == limit, f"{rule.text}: {admitted.value:,} admitted, {limit:,} expected"
     finally:
         stop.set()
         flushing.join()
         server.stop()
-    return f"6 rules, {processes} processes x {hits:,} hits: each admitted exactly its limit"
+    assert flushed, "no script was flushed"
+    times = f"{len(flushed):,} times"
+    return f"6 rules, {processes} processes x {hits:,} hits, scripts flushed {times}: each admitted exactly its limit"
 
 
 def cancelled(tasks: int = 20_000) -> str:
