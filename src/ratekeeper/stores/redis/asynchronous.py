@@ -11,7 +11,7 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis import connect, layers
-from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, interrupted, tells, unavailable
+from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, interrupted, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
 from ratekeeper.stores.redis.wire import Request, Result
 
@@ -395,5 +395,4 @@ class Lane:
     def _tells(self, asked: _Asked, error: BaseException | None) -> bool:
         if asked.sent_at is None or self._loop.time() - asked.ends > _LATE:
             return False
-        took_ns = self._hub.store.took_ns
-        return tells(error, asked.asked_at * 1e9, asked.sent_at * 1e9, asked.ends * 1e9, took_ns)
+        return self._hub.store.tells(error, asked.asked_at * 1e9, asked.sent_at * 1e9, asked.ends * 1e9)
