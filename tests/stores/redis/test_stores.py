@@ -163,6 +163,68 @@ def test_tasks_that_ask_in_one_turn_share_two_calls(server, client):
     assert asyncio.run(scenario()) == (2, list(range(99)))
 
 
+def test_of_tasks_that_ask_the_same_each_gets_its_own_answer_and_who_leaves_early_pays_nothing(server, client):
+    async def scenario():
+        async with AsyncLimiter("fixed-window 100/year", server.url, **STRICT) as limiter:
+            await limiter.hit("k")
+            calls = [asyncio.create_task(limiter.hit("k")) for _ in range(40)]
+            await asyncio.sleep(0)  # all have asked, and nothing was sent
+            for call in calls[::2]:
+                call.cancel()
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert all(isinstance(end, asyncio.CancelledError) for end in ends[::2])
+            return [decision.remaining for decision in ends[1::2]], (await limiter.peek("k")).remaining
+
+    remaining, left = asyncio.run(scenario())
+    assert sorted(remaining) == list(range(79, 99))
+    assert left == 79
+
+
+def test_tasks_that_ask_the_same_of_a_server_that_is_away_all_hear_of_it(server, client):
+    async def scenario():
+        async with AsyncLimiter("fixed-window 100/year", server.url, deadline=0.2) as limiter:
+            await limiter.hit("k")
+            server.signal(signal.SIGSTOP)
+            calls = [asyncio.create_task(limiter.hit("k")) for _ in range(100)]
+            await asyncio.sleep(0.05)
+            for call in calls[::2]:
+                call.cancel()
+            return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 10)
+
+    try:
+        ends = asyncio.run(scenario())
+    finally:
+        server.signal(signal.SIGCONT)
+    assert all(isinstance(end, asyncio.CancelledError) for end in ends[::2])
+    assert all(end.degraded for end in ends[1::2])
+
+
+def test_nobody_joins_a_request_that_has_run_out_of_time(server, client):
+    async def scenario():
+        async with AsyncLimiter("fixed-window 100/year", server.url, **STRICT) as limiter:
+            await limiter.hit("k")
+            lane, request = limiter.store._hub().lane(None), Request("hit", limiter._core.demands("k"))
+            server.signal(signal.SIGSTOP)
+            await until_async(lambda: not lane._calls, "nothing is under way")
+            under_way = []
+            for key in ("a", "b"):
+                under_way.append(asyncio.create_task(limiter.hit(key)))
+                await until_async(lambda: len(lane._calls) == len(under_way), "it is sent")
+            early = lane.enter(request, 0.0005)
+            await until_async(early.done, "it is given up")
+            late = lane.enter(request, 0.0005)
+            with pytest.raises(StoreUnavailable):
+                await asyncio.wait_for(late, 10)
+            assert isinstance(early.exception(), StoreUnavailable)
+            server.signal(signal.SIGCONT)
+            await asyncio.gather(*under_way)
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        server.signal(signal.SIGCONT)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text)
 def test_threads_on_one_key_are_admitted_exactly_the_limit(server, client, rule):
     with Limiter(rule, server.url, **STRICT) as limiter:

@@ -106,17 +106,18 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
     table: dict[int, int] = {}  # the rules, by the ids of their bindings, and their numbers
     parts: list[bytes] = []
     last: Hashable = None  # what the requests of the last run have in common
-    last_key: Key | None = None  # of a run with one demand each
     count = times = at = 0  # how many requests the last run has, how often each comes, and where these numbers stand
-    for operation, demands, charge in requests:
+    before: Request | None = None
+    for request in requests:
+        if count == 1 and request == before and request.charge is None:
+            times += 1
+            continue
+        before = request
+        operation, demands, charge = request
         kind: Hashable
         if len(demands) == 1:  # nearly always
             binding, key, cost = demands[0]
             kind = operation, id(binding), cost
-            if kind == last and type(key) is str is type(last_key) and key == last_key and count == 1:
-                times += 1
-                continue
-            last_key = key
             names.append(key_name(wires[id(binding)], key))
         else:
             kind = operation, *[(id(binding), cost) for binding, _, cost in demands]
