@@ -28,7 +28,6 @@ from ratekeeper.stores.port import Charge
 from ratekeeper.stores.redis.wire import Request
 from ratekeeper.testing import ManualClock
 from tests import servers
-from tests.proxy import Proxy
 from tests.waiters import in_line, until_async, untraced
 
 RULES = {"a": FixedWindow(3, 86_400), "b": FixedWindow(5, 86_400)}
@@ -169,27 +168,6 @@ def test_a_short_deadline_is_enough_to_tell_that_a_server_is_not_there(face, gon
         if limiter.store.is_away:
             return
     raise AssertionError("it was never taken to be away")
-
-
-@pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
-def test_a_deadline_below_the_round_trip_degrades_its_own_limiter_and_no_other(kind, server):
-    async def decided(made):
-        return await made if kind is AsyncLimiter else made
-
-    async def scenario(proxy):
-        patient = kind(FixedWindow(10**6, 86_400), proxy.url, deadline=5)
-        hasty = kind(FixedWindow(10**6, 86_400), patient.store, deadline=0.005)
-        await decided(patient.hit("k"))
-        proxy.delay = 0.02
-        hasty_ones = [await decided(hasty.hit("k")) for _ in range(10)]
-        patient_ones = [await decided(patient.hit("k")) for _ in range(3)]
-        await decided(patient.close())
-        return hasty_ones, patient_ones
-
-    with Proxy(server.port) as proxy:
-        hasty, patient = asyncio.run(scenario(proxy))
-    assert [decision.degraded for decision in hasty] == [True] * 10
-    assert [decision.degraded for decision in patient] == [False] * 3
 
 
 def test_a_loop_that_was_busy_sends_nothing_late_and_blames_nobody(server):

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import inspect
+import logging
 import os
 import signal
 import socket
@@ -199,7 +200,7 @@ def test_tasks_that_ask_the_same_of_a_server_that_is_away_all_hear_of_it(server,
     assert all(end.degraded for end in ends[1::2])
 
 
-def test_nobody_joins_a_request_that_has_run_out_of_time(server, client):
+def test_nobody_joins_a_request_that_nobody_waits_for(server, client):
     async def scenario():
         async with AsyncLimiter("fixed-window 100/year", server.url, **STRICT) as limiter:
             await limiter.hit("k")
@@ -210,18 +211,57 @@ def test_nobody_joins_a_request_that_has_run_out_of_time(server, client):
             for key in ("a", "b"):
                 under_way.append(asyncio.create_task(limiter.hit(key)))
                 await until_async(lambda: len(lane._calls) == len(under_way), "it is sent")
-            early = lane.enter(request, 0.0005)
-            await until_async(early.done, "it is given up")
-            late = lane.enter(request, 0.0005)
+            lane.enter(request, 0.3).cancel()
+            lane._run_out(0.3)  # which forgets it
             with pytest.raises(StoreUnavailable):
-                await asyncio.wait_for(late, 10)
-            assert isinstance(early.exception(), StoreUnavailable)
+                await asyncio.wait_for(lane.enter(request, 0.3), 10)
             server.signal(signal.SIGCONT)
             await asyncio.gather(*under_way)
 
     try:
         asyncio.run(scenario())
     finally:
+        server.signal(signal.SIGCONT)
+
+
+def test_each_caller_who_asks_the_same_counts_once_as_a_failure(server, client):
+    async def scenario():
+        async with AsyncLimiter("fixed-window 100/year", server.url, deadline=0.2) as limiter:
+            await limiter.hit("k")
+            server.signal(signal.SIGSTOP)
+            calls = [asyncio.create_task(limiter.hit("k")) for _ in range(10)]
+            await asyncio.sleep(0.05)
+            for call in calls[::2]:
+                call.cancel()
+            await asyncio.wait(calls)
+            lane = limiter.store._hub().lane(None)
+            await until_async(lambda: not lane._calls, "the call has come to its end")
+            return limiter.store.breaker.failures
+
+    try:
+        assert asyncio.run(scenario()) == 10
+    finally:
+        server.signal(signal.SIGCONT)
+
+
+def test_a_log_that_raises_leaves_nobody_without_an_answer(server, client):
+    class Broken(logging.Handler):
+        def emit(self, record):
+            raise RuntimeError(record)
+
+    async def scenario():
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # who hears of the error of the log
+        async with AsyncLimiter("fixed-window 100/year", server.url, deadline=0.2) as limiter:
+            await limiter.hit("k")
+            server.signal(signal.SIGSTOP)
+            return await asyncio.wait_for(asyncio.gather(*(limiter.hit("k") for _ in range(8))), 10)
+
+    log, broken = logging.getLogger("ratekeeper"), Broken()
+    log.addHandler(broken)
+    try:
+        assert all(decision.degraded for decision in asyncio.run(scenario()))
+    finally:
+        log.removeHandler(broken)
         server.signal(signal.SIGCONT)
 
 

@@ -59,7 +59,6 @@ class Base:
         self._clock: Clock | None = None
         self.local = MemoryStore()  # what all limiters of this store go by while it is away
         self.took_ns = 0  # how long the latest answer took
-        self.patience_ns = 0  # the longest deadline of a limiter
         self.breaker = Breaker(repr(self))
         self.node_breakers: dict[Address, Breaker] = {}
         self._known_policies: set[Address | None] = set()  # the servers whose policy has been looked at
@@ -102,20 +101,17 @@ class Base:
 
     def expect_calls_of(self, seconds: float) -> None:
         """Note how long a call may take: a server that is away is not asked again meanwhile."""
-        self.patience_ns = max(self.patience_ns, int(seconds * 1e9))
         for breaker in (self.breaker, *self.node_breakers.values()):
-            breaker.between_ns = max(breaker.between_ns, self.patience_ns)
+            breaker.between_ns = max(breaker.between_ns, int(seconds * 1e9))
 
     def tells(self, error: BaseException | None, asked_ns: float, sent_ns: float, ends_ns: float) -> bool:
         """Tell whether a call that failed tells that Redis is away, and not only that it had waited in our queue.
 
-        One that ran out of time had twice the time that the latest answer took, or nearly all that any limiter grants:
-        one with a short deadline does not speak for those that have time.
+        One that ran out of time had twice the time that the latest answer took, or nearly all of its own.
         """
-        own_ns, took_ns, patience_ns = ends_ns - asked_ns, self.took_ns, self.patience_ns
-        if error is not None and "Timeout" not in type(error).__name__:
-            took_ns = patience_ns = 0  # another error takes no time to tell
-        return ends_ns - sent_ns >= min(max(FAIR_NS, 2 * took_ns), 0.9 * max(own_ns, patience_ns))
+        is_timeout = error is None or "Timeout" in type(error).__name__
+        took_ns = self.took_ns if is_timeout else 0  # another error takes no time to tell
+        return ends_ns - sent_ns >= min(max(FAIR_NS, 2 * took_ns), 0.9 * (ends_ns - asked_ns))
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""

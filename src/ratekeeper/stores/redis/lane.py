@@ -11,7 +11,7 @@ from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Outcome
 from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, interrupted, unavailable
 from ratekeeper.stores.redis.exchange import Address
-from ratekeeper.stores.redis.wire import Request, Result
+from ratekeeper.stores.redis.wire import Request, Result, alike
 
 if TYPE_CHECKING:
     from ratekeeper.stores.redis.asynchronous import Hub
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _FEW = 16  # requests that are not worth two calls
 _LATE = 0.02  # seconds behind its time at which the loop was busy elsewhere, and could not see an answer
 _SOONER = 0.005  # seconds before the others of its patience at which a request has a timer of its own
-_A_MOMENT = 0.001  # seconds by which requests that go together may differ in their time
+_NEARLY = 0.01  # of its time, by which the end of a request may differ from that of one that it joins
 
 
 class _Asked:
     """A request on its way: of one caller, or of some that ask for the same one after the other."""
 
-    __slots__ = ("asked_at", "ends", "futures", "is_over", "request", "sent_at")
+    __slots__ = ("asked_at", "ends", "futures", "request", "sent_at")
 
     def __init__(self, request: Request, future: asyncio.Future[Outcome], asked_at: float, ends: float) -> None:
         self.request = request
@@ -33,7 +33,12 @@ class _Asked:
         self.asked_at = asked_at
         self.ends = ends
         self.sent_at: float | None = None
-        self.is_over = False  # whether nobody waits for it any more
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for it any more."""
+        futures = self.futures
+        return futures[0].done() and (len(futures) == 1 or all(future.done() for future in futures))
 
 
 class Lane:
@@ -62,10 +67,9 @@ class Lane:
         latest = self._latest
         if (
             latest is not None
-            and request == latest.request
-            and request.charge is None
+            and alike(request, latest.request)
             and len(latest.futures) < _FEW
-            and abs(ends - latest.ends) < _A_MOMENT
+            and abs(ends - latest.ends) <= _NEARLY * seconds
             and not latest.is_over
         ):
             latest.futures.append(future)
@@ -78,6 +82,7 @@ class Lane:
         if ends < now + seconds - _SOONER:  # a later part of a request
             timer = loop.call_at(ends, self._give_up, asked)
             future.add_done_callback(lambda _: timer.cancel())
+            self._latest = None
             return future
         pending = self._by_patience.get(seconds)
         if pending is None:
@@ -93,7 +98,7 @@ class Lane:
         """Give up what is under way."""
         self._closed = True
         while self._waiting:
-            self._settle(self._waiting.popleft(), interrupted())
+            self._tell_all(self._waiting.popleft(), interrupted())
         for call in list(self._calls):
             call.cancel()
 
@@ -112,8 +117,10 @@ class Lane:
             del self._by_patience[seconds]
 
     def _give_up(self, asked: _Asked) -> None:
-        seconds = asked.ends - asked.asked_at
-        self._settle(asked, StoreUnavailable(f"Redis did not decide within {seconds:.3g} s"))
+        error = StoreUnavailable(f"Redis did not decide within {asked.ends - asked.asked_at:.3g} s")
+        for future in asked.futures:
+            if not future.done():  # the call tells of who is cancelled
+                self._tell(asked, future, error)
 
     def _set_off(self) -> None:
         """Send what waits, in as many calls as are free."""
@@ -136,11 +143,10 @@ class Lane:
         while self._waiting and count < most:
             asked = self._waiting.popleft()
             futures = asked.futures
-            if len(futures) > 1 or futures[0].done():  # cancelled, or out of time, before it was sent: not executed
+            if asked.is_over:  # cancelled, or out of time, before it was sent: not executed
+                continue
+            if len(futures) > 1:
                 futures = asked.futures = [future for future in futures if not future.done()]
-                if not futures:
-                    asked.is_over = True
-                    continue
             batch.append(asked)
             count += len(futures)
         return batch
@@ -149,7 +155,7 @@ class Lane:
         batch = self._calls.pop(call)
         if call.cancelled() or call.exception() is not None:  # if it was before it began, it has settled nothing itself
             for asked in batch:
-                self._settle(asked, interrupted())
+                self._tell_all(asked, interrupted())
         if self._waiting and not self._due and not self._closed:
             self._set_off()
 
@@ -164,21 +170,17 @@ class Lane:
             error = unavailable(caught)
             error.away = error.away and isinstance(caught, self._hub.store.troubles)
             for asked in batch:
-                self._settle(asked, error)
+                self._tell_all(asked, error)
         else:
             for asked in batch:
-                asked.is_over = True
                 for future, result in zip(asked.futures, results, strict=False):  # the rest is the others'
                     if type(result) is Outcome and not future.done() and not self._breaker.is_open:
                         future.set_result(result)  # nearly always
                     else:
                         self._tell(asked, future, result)
 
-    def _settle(self, asked: _Asked, error: StoreUnavailable) -> None:
-        """Tell all who wait for a request that it was not decided, unless they have heard of it."""
-        if asked.is_over:
-            return
-        asked.is_over = True
+    def _tell_all(self, asked: _Asked, error: StoreUnavailable) -> None:
+        """Tell all who ask for a request that it was not decided."""
         for future in asked.futures:
             self._tell(asked, future, error)
 
@@ -187,15 +189,15 @@ class Lane:
         if future.done() and not future.cancelled():
             return
         if isinstance(result, Outcome):
-            if self._breaker.is_open:
-                self._breaker.succeeded()
             if not future.done():
                 future.set_result(result)
+            if self._breaker.is_open:
+                self._breaker.succeeded()
         else:
-            if not result.away or self._tells(asked, result.__cause__):
-                self._breaker.noted(result)
             if not future.done():
                 future.set_exception(unavailable(result))
+            if not result.away or self._tells(asked, result.__cause__):
+                self._breaker.noted(result)
 
     def _tells(self, asked: _Asked, error: BaseException | None) -> bool:
         if asked.sent_at is None or self._loop.time() - asked.ends > _LATE:

@@ -94,6 +94,21 @@ def _escape(text: bytes, special: bytes) -> bytes:
     return b"".join(b"%%%02X" % byte if byte in special else bytes((byte,)) for byte in text)
 
 
+def alike(one: Request, other: Request) -> bool:
+    """Tell whether two requests ask for the same of one key: a plain str, as others may equal what they are not."""
+    binding, key, cost = one.demands[0]
+    other_binding, other_key, other_cost = other.demands[0]
+    return (
+        type(key) is str is type(other_key)
+        and key == other_key
+        and binding is other_binding
+        and cost == other_cost
+        and one.operation == other.operation
+        and len(one.demands) == len(other.demands) == 1
+        and one.charge is other.charge is None
+    )
+
+
 def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wire]) -> tuple[list[bytes], bytes]:
     """Return the script's keys and its argument. Requests in a row that are alike become one run."""
     if now_us is None and len(requests) == 1:
@@ -109,11 +124,11 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
     count = times = at = 0  # how many requests the last run has, how often each comes, and where these numbers stand
     before: Request | None = None
     for request in requests:
-        if count == 1 and request == before and request.charge is None:
+        operation, demands, charge = request
+        if before is not None and count == 1 and charge is None and (request is before or alike(request, before)):
             times += 1
             continue
         before = request
-        operation, demands, charge = request
         kind: Hashable
         if len(demands) == 1:  # nearly always
             binding, key, cost = demands[0]
@@ -180,7 +195,7 @@ def numbers_in(value: bytes) -> tuple[int, ...]:
 
 def decode(reply: Sequence[int], requests: Sequence[Request]) -> list[Outcome]:
     """Return the outcome of each request."""
-    if len(reply) == 2 + _ANSWER:  # one demand, as most calls of a lone caller have
+    if len(reply) == 2 + _ANSWER and len(requests) == 1:  # one demand, as most calls of a lone caller have
         now, steady, allowed, remaining, retry, reset_after, delay = reply
         answer = (allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay)
         return [outcome_at(now, [answer], steady)]
