@@ -123,39 +123,7 @@ def test_the_script_is_constant_and_has_the_bounds_of_the_rules():
     assert rates.MAX_LIMIT < wire.MAX_COST > rates.MAX_USAGE
 
 
-class Odd(str):
-    """A key that says that it equals every other."""
-
-    __slots__ = ()
-    __hash__ = str.__hash__
-
-    def __eq__(self, other):
-        return True
-
-
-def asking(key="k", cost=1, operation="hit", charge=None, binding=BINDING, more=()):
-    return Request(operation, [Demand(binding, key, cost), *more], charge)
-
-
-@pytest.mark.parametrize(
-    ("other", "are"),
-    [
-        (asking(), True),
-        (asking("l"), False),
-        (asking(b"k"), False),
-        (asking(Odd("k")), False),
-        (asking(cost=2), False),
-        (asking(operation="peek"), False),
-        (asking(charge=Charge([1], [2])), False),
-        (asking(binding=BINDING._replace()), False),
-        (asking(more=[Demand(BINDING, "k", 1)]), False),
-    ],
-    ids=["same", "key", "bytes", "odd", "cost", "operation", "charge", "another limiter", "several"],
-)
-def test_requests_are_alike_that_ask_for_the_same_of_one_plain_key(other, are):
-    assert wire.alike(asking(), other) is wire.alike(other, asking()) is are
-
-
 def test_an_answer_to_one_request_is_none_to_several():
+    request = Request("hit", [Demand(BINDING, "k", 1)])
     with pytest.raises(IndexError):
-        wire.decode([0] * 7, [asking()] * 4)
+        wire.decode([0] * 7, [request] * 4)

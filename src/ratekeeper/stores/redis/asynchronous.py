@@ -1,8 +1,9 @@
-"""AsyncRedisStore: decisions from event loops."""
+"""AsyncRedisStore: decisions from event loops. What is asked for in one turn of a loop goes into one call, or two."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -10,12 +11,14 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
 from ratekeeper.stores.redis import connect, layers
-from ratekeeper.stores.redis.base import MOST_IN_FLIGHT, Base, interrupted, unavailable
+from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, interrupted, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
-from ratekeeper.stores.redis.lane import Lane
 from ratekeeper.stores.redis.wire import Request, Result
 
 _PATIENCE = 1.0  # seconds for one exchange with the server
+_FEW = 16  # requests that are not worth two calls
+_LATE = 0.02  # seconds behind its time at which the loop was busy elsewhere, and could not see an answer
+_SOONER = 0.005  # seconds before the others of its patience at which a request has a timer of its own
 _of_parents: list[Any] = []
 
 
@@ -253,3 +256,144 @@ class Hub:
         for address in [known for known in self._idle if not self.store.topology.knows(known)]:
             for connection in self._idle.pop(address, ()):
                 await connection.disconnect(nowait=True)
+
+
+class _Asked:
+    """One caller's request on its way."""
+
+    __slots__ = ("asked_at", "ends", "future", "request", "sent_at")
+
+    def __init__(self, request: Request, future: asyncio.Future[Outcome], asked_at: float, ends: float) -> None:
+        self.request = request
+        self.future = future
+        self.asked_at = asked_at
+        self.ends = ends
+        self.sent_at: float | None = None
+
+
+class Lane:
+    """The calls of one event loop to one server."""
+
+    def __init__(self, hub: Hub, address: Address | None) -> None:
+        self._hub = hub
+        self._loop = hub.loop
+        self._breaker = hub.store.breaker_of(address)
+        self._waiting: deque[_Asked] = deque()
+        self._calls: dict[asyncio.Task[None], Sequence[_Asked]] = {}
+        self._due = False
+        self._closed = False
+        self._by_patience: dict[float, deque[_Asked]] = {}  # in each, who came first runs out of time first, or nearly
+
+    def enter(self, request: Request, seconds: float, ends: float | None = None) -> asyncio.Future[Outcome]:
+        """Have a request decided, together with what else this loop asks for."""
+        loop = self._loop
+        future: asyncio.Future[Outcome] = loop.create_future()
+        if self._breaker.is_open and not self._breaker.admits():
+            future.set_exception(StoreUnavailable("Redis is away", away=False))
+            return future
+        now = loop.time()
+        ends = ends or now + seconds
+        asked = _Asked(request, future, ends - seconds, ends)
+        self._waiting.append(asked)
+        if not self._due and len(self._calls) < MOST_IN_FLIGHT:
+            self._due = True
+            loop.call_soon(self._set_off)  # behind all that runs in this turn of the loop, which may ask as well
+        if ends < now + seconds - _SOONER:  # a later part of a request
+            timer = loop.call_at(ends, self._give_up, asked)
+            future.add_done_callback(lambda _: timer.cancel())
+            return future
+        pending = self._by_patience.get(seconds)
+        if pending is None:
+            pending = self._by_patience[seconds] = deque()
+            loop.call_at(ends, self._run_out, seconds)
+        while pending and pending[0].future.done():
+            pending.popleft()
+        pending.append(asked)
+        return future
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        self._closed = True
+        while self._waiting:
+            self._settle(self._waiting.popleft(), interrupted())
+        for call in list(self._calls):
+            call.cancel()
+
+    def _run_out(self, seconds: float) -> None:
+        """Answer those whose time is over, and look again when the next one's is."""
+        loop = self._loop
+        pending = self._by_patience[seconds]
+        now = loop.time()
+        while pending and (pending[0].future.done() or pending[0].ends <= now):
+            asked = pending.popleft()
+            if not asked.future.done():
+                self._give_up(asked)
+        if pending:
+            loop.call_at(pending[0].ends, self._run_out, seconds)
+        else:
+            del self._by_patience[seconds]
+
+    def _give_up(self, asked: _Asked) -> None:
+        seconds = asked.ends - asked.asked_at
+        self._settle(asked, StoreUnavailable(f"Redis did not decide within {seconds:.3g} s"))
+
+    def _set_off(self) -> None:
+        """Send what waits, in as many calls as are free."""
+        self._due = False
+        while self._waiting and len(self._calls) < MOST_IN_FLIGHT:
+            # Of a crowd that comes at once the server decides one half while the other half is prepared.
+            most = MOST_IN_A_CALL if self._calls else min(MOST_IN_A_CALL, max(_FEW, (len(self._waiting) + 1) // 2))
+            batch: list[_Asked] = []
+            while self._waiting and len(batch) < most:
+                asked = self._waiting.popleft()
+                if not asked.future.done():  # cancelled, or out of time, before it was sent: not executed
+                    batch.append(asked)
+            if batch:
+                call = self._loop.create_task(self._serve(batch))
+                self._calls[call] = batch
+                call.add_done_callback(self._finished)
+
+    def _finished(self, call: asyncio.Task[None]) -> None:
+        batch = self._calls.pop(call)
+        if call.cancelled() or call.exception() is not None:  # if it was before it began, it has settled nothing itself
+            for asked in batch:
+                self._settle(asked, interrupted())
+        if self._waiting and not self._due and not self._closed:
+            self._set_off()
+
+    async def _serve(self, batch: Sequence[_Asked]) -> None:
+        results: Sequence[Result]
+        now = self._loop.time()
+        for asked in batch:
+            asked.sent_at = now
+        try:
+            ends = max(asked.ends for asked in batch)
+            results = await self._hub.decided([asked.request for asked in batch], ends)
+        except Exception as caught:  # noqa: BLE001 - a task of our own: every caller in the batch has to hear of it
+            error = unavailable(caught)
+            error.away = error.away and isinstance(caught, self._hub.store.troubles)
+            results = [error] * len(batch)
+        for asked, result in zip(batch, results, strict=True):
+            self._settle(asked, result)
+
+    def _settle(self, asked: _Asked, result: Result) -> None:
+        """Tell a caller what came of its request, and the breaker whether Redis answered."""
+        future = asked.future
+        if future.done() and not future.cancelled():
+            return
+        if isinstance(result, Outcome):
+            if self._breaker.is_open:
+                self._breaker.succeeded()
+            if not future.done():
+                future.set_result(result)
+        else:
+            if not result.away or self._tells(asked, result.__cause__):
+                self._breaker.noted(result)
+            if not future.done():
+                future.set_exception(unavailable(result))
+
+    def _tells(self, asked: _Asked, error: BaseException | None) -> bool:
+        if asked.sent_at is None or self._loop.time() - asked.ends > _LATE:
+            return False
+        took_ns = self._hub.store.took_ns
+        return tells(error, asked.asked_at * 1e9, asked.sent_at * 1e9, asked.ends * 1e9, took_ns)

@@ -104,15 +104,6 @@ class Base:
         for breaker in (self.breaker, *self.node_breakers.values()):
             breaker.between_ns = max(breaker.between_ns, int(seconds * 1e9))
 
-    def tells(self, error: BaseException | None, asked_ns: float, sent_ns: float, ends_ns: float) -> bool:
-        """Tell whether a call that failed tells that Redis is away, and not only that it had waited in our queue.
-
-        One that ran out of time had twice the time that the latest answer took, or nearly all of its own.
-        """
-        is_timeout = error is None or "Timeout" in type(error).__name__
-        took_ns = self.took_ns if is_timeout else 0  # another error takes no time to tell
-        return ends_ns - sent_ns >= min(max(FAIR_NS, 2 * took_ns), 0.9 * (ends_ns - asked_ns))
-
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
         if self._wires and clock != self._clock:
@@ -297,6 +288,16 @@ class Base:
     def _time_of(self, reply: Sequence[bytes]) -> int:
         now = self._now()
         return int(reply[0]) * 1_000_000 + int(reply[1]) if now is None else now
+
+
+def tells(error: BaseException | None, asked_ns: float, sent_ns: float, ends_ns: float, took_ns: float) -> bool:
+    """Tell whether a call that failed tells that Redis is away, and not only that it had waited in our queue.
+
+    One that ran out of time had twice the time that the latest answer took, or nearly all of its own.
+    """
+    if error is not None and "Timeout" not in type(error).__name__:
+        took_ns = 0  # another error takes no time to tell
+    return ends_ns - sent_ns >= min(max(FAIR_NS, 2 * took_ns), 0.9 * (ends_ns - asked_ns))
 
 
 def _state(rule: Rule, value: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.port import Outcome
-from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, interrupted, unavailable
+from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, interrupted, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address
 from ratekeeper.stores.redis.turns import LOOK_AFTER
 from ratekeeper.stores.redis.wire import Request, Result
@@ -133,7 +133,7 @@ class Desk:
                     self._look_after(place)
 
     def _tells(self, place: _Place, sent_ns: int | None, error: BaseException | None) -> bool:
-        return sent_ns is not None and self._store.tells(error, place.asked_ns, sent_ns, place.ends_ns)
+        return sent_ns is not None and tells(error, place.asked_ns, sent_ns, place.ends_ns, self._store.took_ns)
 
     def _leave(self, place: _Place) -> None:
         """Take a place out of everything, whatever came of it."""

@@ -94,21 +94,6 @@ def _escape(text: bytes, special: bytes) -> bytes:
     return b"".join(b"%%%02X" % byte if byte in special else bytes((byte,)) for byte in text)
 
 
-def alike(one: Request, other: Request) -> bool:
-    """Tell whether two requests ask for the same of one key: a plain str, as others may equal what they are not."""
-    binding, key, cost = one.demands[0]
-    other_binding, other_key, other_cost = other.demands[0]
-    return (
-        type(key) is str is type(other_key)
-        and key == other_key
-        and binding is other_binding
-        and cost == other_cost
-        and one.operation == other.operation
-        and len(one.demands) == len(other.demands) == 1
-        and one.charge is other.charge is None
-    )
-
-
 def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wire]) -> tuple[list[bytes], bytes]:
     """Return the script's keys and its argument. Requests in a row that are alike become one run."""
     if now_us is None and len(requests) == 1:
@@ -121,18 +106,17 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
     table: dict[int, int] = {}  # the rules, by the ids of their bindings, and their numbers
     parts: list[bytes] = []
     last: Hashable = None  # what the requests of the last run have in common
+    last_key: Key | None = None  # of a run with one demand each
     count = times = at = 0  # how many requests the last run has, how often each comes, and where these numbers stand
-    before: Request | None = None
-    for request in requests:
-        operation, demands, charge = request
-        if before is not None and count == 1 and charge is None and (request is before or alike(request, before)):
-            times += 1
-            continue
-        before = request
+    for operation, demands, charge in requests:
         kind: Hashable
         if len(demands) == 1:  # nearly always
             binding, key, cost = demands[0]
             kind = operation, id(binding), cost
+            if kind == last and type(key) is str is type(last_key) and key == last_key and count == 1:
+                times += 1
+                continue
+            last_key = key
             names.append(key_name(wires[id(binding)], key))
         else:
             kind = operation, *[(id(binding), cost) for binding, _, cost in demands]
