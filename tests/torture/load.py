@@ -36,12 +36,11 @@ def mixed(hits: int = 10_000, limit: int = 20_000) -> str:
     together = spawning.Barrier(4)
     totals = [spawning.Array("q", len(rules)) for _ in range(4)]
     try:
-        run_all(
-            [
-                spawning.Process(target=_from_both, args=(server.url, rules, hits, together, *totals[:2])),
-                spawning.Process(target=_from_both, args=(server.url, rules, hits, together, *totals[2:])),
-            ]
-        )
+        workers = [
+            spawning.Process(target=_from_both, args=(server.url, rules, hits, together, *totals[:2])),
+            spawning.Process(target=_from_both, args=(server.url, rules, hits, together, *totals[2:])),
+        ]
+        assert run_all(workers) == [0, 0], "a process failed"
     finally:
         server.stop()
     for index, rule in enumerate(rules):

@@ -165,17 +165,23 @@ def test_tasks_that_ask_in_one_turn_share_two_calls(server, client):
     assert asyncio.run(scenario()) == (2, list(range(99)))
 
 
+async def half_leave(limiter, tasks, after):
+    """Ask for the same in so many tasks, and cancel every second one after some seconds; return how they end."""
+    calls = [asyncio.create_task(limiter.hit("k")) for _ in range(tasks)]
+    await asyncio.sleep(after)
+    for call in calls[::2]:
+        call.cancel()
+    ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 10)
+    assert all(isinstance(end, asyncio.CancelledError) for end in ends[::2])
+    return ends[1::2]
+
+
 def test_of_tasks_that_ask_the_same_each_gets_its_own_answer_and_who_leaves_early_pays_nothing(server, client):
     async def scenario():
         async with AsyncLimiter("fixed-window 100/year", server.url, **STRICT) as limiter:
             await limiter.hit("k")
-            calls = [asyncio.create_task(limiter.hit("k")) for _ in range(40)]
-            await asyncio.sleep(0)  # all have asked, and nothing was sent
-            for call in calls[::2]:
-                call.cancel()
-            ends = await asyncio.gather(*calls, return_exceptions=True)
-            assert all(isinstance(end, asyncio.CancelledError) for end in ends[::2])
-            return [decision.remaining for decision in ends[1::2]], (await limiter.peek("k")).remaining
+            decisions = await half_leave(limiter, 40, 0)  # when all have asked, and nothing was sent
+            return [decision.remaining for decision in decisions], (await limiter.peek("k")).remaining
 
     remaining, left = asyncio.run(scenario())
     assert sorted(remaining) == list(range(79, 99))
@@ -187,18 +193,12 @@ def test_tasks_that_ask_the_same_of_a_server_that_is_away_all_hear_of_it(server,
         async with AsyncLimiter("fixed-window 100/year", server.url, deadline=0.2) as limiter:
             await limiter.hit("k")
             server.signal(signal.SIGSTOP)
-            calls = [asyncio.create_task(limiter.hit("k")) for _ in range(100)]
-            await asyncio.sleep(0.05)
-            for call in calls[::2]:
-                call.cancel()
-            return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 10)
+            return await half_leave(limiter, 100, 0.05)
 
     try:
-        ends = asyncio.run(scenario())
+        assert all(decision.degraded for decision in asyncio.run(scenario()))
     finally:
         server.signal(signal.SIGCONT)
-    assert all(isinstance(end, asyncio.CancelledError) for end in ends[::2])
-    assert all(end.degraded for end in ends[1::2])
 
 
 def test_each_caller_who_asks_the_same_counts_once_as_a_failure(server, client):
@@ -206,11 +206,7 @@ def test_each_caller_who_asks_the_same_counts_once_as_a_failure(server, client):
         async with AsyncLimiter("fixed-window 100/year", server.url, deadline=0.2) as limiter:
             await limiter.hit("k")
             server.signal(signal.SIGSTOP)
-            calls = [asyncio.create_task(limiter.hit("k")) for _ in range(10)]
-            await asyncio.sleep(0.05)
-            for call in calls[::2]:
-                call.cancel()
-            await asyncio.wait(calls)
+            await half_leave(limiter, 10, 0.05)
             lane = limiter.store._hub().lane(None)
             await until_async(lambda: not lane._calls, "the call has come to its end")
             return limiter.store.breaker.failures
