@@ -47,7 +47,7 @@ FORBIDDEN = {
     "rules": {"stores", "limiter", "waiting", "clock", "testing", "http", "integrations", "service"},
     "stores": {"limiter", "waiting", "rules", "testing", "http", "integrations", "service"},
     "waiting": {"limiter", "testing", "http", "integrations", "service"},
-    "resilience": {"limiter", "waiting", "rules", "testing", "http", "integrations", "service"},
+    "fallback": {"limiter", "waiting", "rules", "testing", "http", "integrations", "service"},
     "limiter": {"testing", "http", "integrations", "service"},
     "http": {"testing", "integrations", "service"},
     "testing": {"limiter", "stores", "algorithms", "waiting", "http", "integrations", "service"},
@@ -147,7 +147,7 @@ def test_every_public_name_is_there(module):
 
 
 def test_the_stores_and_the_helpers_for_tests_are_the_promised_ones():
-    assert set(ratekeeper.stores.__all__) == {"MemoryStore", "RedisStore", "AsyncRedisStore"}
+    assert set(ratekeeper.stores.__all__) == {"MemoryStore", "RedisStore", "AsyncRedisStore", "Store", "from_url"}
     assert ratekeeper.testing.__all__ == ["ManualClock"]
 
 

@@ -177,7 +177,7 @@ def test_the_default_is_the_wall_clock_and_waits_are_measured_with_a_stopwatch()
     assert wall_clock is time.time_ns
     assert stopwatch is time.monotonic_ns
     assert Limiter("10/s").store._clock is time.time_ns
-    assert Limiter("10/s")._core.timer is time.monotonic_ns
+    assert Limiter("10/s").timer is time.monotonic_ns
 
 
 def test_any_callable_that_returns_nanoseconds_is_a_clock():

@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import threading
+import time
 
 import pytest
 
@@ -19,10 +20,10 @@ from ratekeeper import (
     SlidingWindowLog,
     TokenBucket,
 )
-from ratekeeper.lines import Waiter
+from ratekeeper.queues import Waiter
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
-from tests import servers
+from tests import inside, servers
 from tests.waiters import PATIENCE, Call, until, untraced
 
 LIMIT = 500
@@ -151,7 +152,7 @@ def test_what_threads_take_and_give_back_comes_out_even(rule):
 def test_threads_that_wait_are_all_admitted():
     limiter = Limiter(TokenBucket(capacity=10, refill_rate=100_000))
     assert sum(in_threads(lambda number: sum(limiter.wait("k").allowed for _ in range(10)))) == 160
-    assert limiter._core.lines.by_name == {}
+    assert inside.queues(limiter).by_name == {}
 
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -201,7 +202,7 @@ def test_a_forked_child_does_not_stand_in_line_behind_threads_of_its_parent():
     limiter = Limiter(TokenBucket(1, 1), clock=clock)
     limiter.hit("k")
     waiter = Call(limiter.wait, "k")
-    until(lambda: limiter._core.lines.by_name, "one in line")
+    until(lambda: inside.queues(limiter).by_name, "one in line")
 
     def wait_in_the_child():
         clock.advance(1)
@@ -301,7 +302,7 @@ def test_hits_that_a_signal_interrupts_while_threads_compete_leave_the_store_usa
         assert others_can_go_on(limiter)
     finally:
         stop.set()
-        limiter.store._gate.free[0] = True  # so that a failure ends, too
+        limiter.store._lock.free[0] = True  # so that a failure ends, too
     for thread in threads:
         thread.outcome()
 
@@ -310,7 +311,7 @@ def test_hits_that_a_signal_interrupts_while_threads_compete_leave_the_store_usa
 def test_a_wait_that_a_signal_interrupts_leaves_nobody_in_line(interrupts):
     limiter = Limiter(PLENTY)
     interrupts(lambda: limiter.wait("k", timeout=PATIENCE))
-    assert limiter._core.lines.by_name == {}
+    assert inside.queues(limiter).by_name == {}
     assert others_can_go_on(limiter)
 
 
@@ -319,7 +320,7 @@ def test_a_sleep_that_a_signal_interrupts_does_not_hold_up_who_wakes_the_sleeper
     interrupted = []
 
     def sleep():
-        waiter = Waiter()
+        waiter = Waiter(time.monotonic_ns)
         try:
             waiter.sleep(1e-6)
         except Interrupted:

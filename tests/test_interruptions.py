@@ -12,6 +12,7 @@ import pytest
 from ratekeeper import AsyncLimiter, FixedWindow, Limiter, RateLimited, TokenBucket
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
+from tests import inside
 from tests.waiters import until_async, untraced
 
 
@@ -25,7 +26,7 @@ class InterruptsWhenGone:
 def test_an_interruption_just_after_a_contended_entry_leaves_the_gate_open(call):
     limiter = Limiter("100/s")
     limiter.hit("a")
-    free = limiter.store._gate.free
+    free = limiter.store._lock.free
     del free[0]  # somebody is inside, and leaves in such a way that the next to enter is interrupted at once
     leave = threading.Timer(0.01, lambda: free.setdefault(0, InterruptsWhenGone()))
     with untraced():
@@ -51,7 +52,7 @@ loop.run_until_complete(leave_one_waiting())
 loop.close()
 del loop
 faulthandler.dump_traceback_later(20, exit=True)
-limiter.store._gate.alone(gc.collect)
+limiter.store._lock.call(gc.collect)
 print("went on")
 """
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
@@ -66,16 +67,16 @@ def test_an_interruption_while_room_is_made_keeps_every_key_on_a_shelf():
     class Interrupted(Exception):
         pass
 
-    candidates = store._shelves._candidates
+    candidates = store._eviction._candidates
 
     def interrupted_candidates():
         yield from candidates()
         raise Interrupted
 
-    store._shelves._candidates = interrupted_candidates
+    store._eviction._candidates = interrupted_candidates
     with pytest.raises(Interrupted):
         limiter.hit("second", cost=5)
-    del store._shelves._candidates
+    del store._eviction._candidates
     limiter.hit("third", cost=5)
     assert not limiter.peek("first", cost=1)
     assert store.size == 1
@@ -99,7 +100,7 @@ def test_a_wait_that_ran_out_of_time_is_refused_with_a_denial():
         await limiter.hit("k", cost=5)
         first = asyncio.create_task(limiter.wait("k", cost=10))
         second = asyncio.create_task(limiter.wait("k", cost=1, timeout=6.5))
-        await until_async(lambda: len(limiter._core.lines.by_name) == 1, "both in line")
+        await until_async(lambda: len(inside.queues(limiter).by_name) == 1, "both in line")
         await asyncio.sleep(0)
         await limiter.hit("k", cost=3)
         clock.advance(6.5)

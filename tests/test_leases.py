@@ -22,7 +22,7 @@ from ratekeeper import (
 from ratekeeper.http import Answer, Gate
 from ratekeeper.stores import RedisStore
 from ratekeeper.testing import ManualClock
-from tests import servers
+from tests import inside, servers
 from tests.waiters import untraced
 
 STRICT = {"on_error": "raise", "deadline": 30}
@@ -36,13 +36,13 @@ def url():
 
 
 class Asked(RedisStore):
-    """A store that counts how often it is asked."""
+    """A store that counts how often a server is asked."""
 
     asked = 0
 
-    def execute(self, *args):
+    def _execute(self, *args):
         self.asked += 1
-        return super().execute(*args)
+        return super()._execute(*args)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_what_a_request_took_of_a_slice_is_given_back_when_it_is_settled(make, c
     for _ in range(5):
         clock.advance(1)
         admission = gate.admit(None)
-    assert limiter._core.leases._keys["hot"].left  # the last was spent of it
+    assert inside.leases(limiter)._keys["hot"].left  # the last was spent of it
     before = used(make, rule)
     gate.settle(None, admission, Answer(200, 0))
     assert used(make, rule) == before - 1
@@ -162,7 +162,7 @@ def test_a_change_gives_back_what_is_held_of_its_own_key_only(make, url):
     limiter = make(rule, store=store)
     for number in range(200):
         limiter.hit(f"hot {number % 20}")
-    leases = limiter._core.leases
+    leases = inside.leases(limiter)
     for lease in leases._keys.values():
         leases._give_up(lease)
     asked, over = store.asked, len(leases._over)
@@ -181,7 +181,7 @@ def test_a_change_comes_first_if_a_give_back_would_take_its_time(make, url):
     for _ in range(9):
         limiter.hit("hot")
     assert used(make, rule) > 9
-    limiter._core.leases._took = STRICT["deadline"] / 2
+    inside.leases(limiter)._took_ns = int(STRICT["deadline"] * 1e9) // 2
     asked = store.asked
     assert limiter.charge("hot").remaining == 990
     assert store.asked - asked == 1
@@ -194,7 +194,7 @@ def test_a_reset_ends_the_lease_and_gives_nothing_back(make):
     limiter = make(rule)
     for _ in range(9):
         limiter.hit("hot")
-    limiter._core.leases._took = STRICT["deadline"] / 2
+    inside.leases(limiter)._took_ns = int(STRICT["deadline"] * 1e9) // 2
     limiter.reset("hot")
     assert [limiter.hit("hot").remaining for _ in range(2)] == [999, 998]
     limiter.close()
@@ -385,19 +385,25 @@ def test_an_interrupted_hit_leaves_the_slice_to_the_next(make, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(limiter._core.leases, "_execute", interrupt)
+        patch.setattr(inside.below(limiter), "execute", interrupt)
         with pytest.raises(KeyboardInterrupt) as held:  # whose frames are not garbage
             limiter.hit("hot")
     limiter.hit("hot")
     assert used(make, rule) > 4, held
 
 
-def test_a_flow_that_ends_as_garbage_does_not_wait_for_the_thread_that_collects_it(make):
+def test_a_flow_that_ends_as_garbage_does_not_wait_for_the_thread_that_collects_it(make, monkeypatch):
     limiter = make(FixedWindow(1_000, 3_600))
     for _ in range(3):
         limiter.hit("hot")  # the next takes a slice
-    leases = limiter._core.leases
-    flow = leases._flow("hit", limiter._core.demands("hot"))
+    leases = inside.leases(limiter)
+
+    def never_answered(*_):
+        yield
+
+    monkeypatch.setattr(leases, "_ask", never_answered)
+    monkeypatch.setattr(leases, "_run", lambda flow: flow)
+    flow = leases.execute(inside.demands(limiter, "hot"))
     next(flow)
     assert leases._keys["hot"].taking
     with leases._lock:

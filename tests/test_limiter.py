@@ -595,7 +595,7 @@ def test_a_memory_url_with_something_behind_it_is_refused(face):
 
 @pytest.mark.parametrize("store", [None, 5, b"memory://", object, MemoryStore])
 def test_a_store_that_is_none_is_a_type_error(face, store):
-    with pytest.raises(TypeError, match="store must be a URL such as 'memory://', a MemoryStore or, for "):
+    with pytest.raises(TypeError, match="store must be a URL such as 'memory://' or a store object, not "):
         face(BUCKET, store)
 
 

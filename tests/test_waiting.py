@@ -19,12 +19,13 @@ from ratekeeper import (
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
-    lines,
+    queues,
 )
 from ratekeeper.algorithms.bucket import Bucket
-from ratekeeper.lines import Lines, Place
+from ratekeeper.queues import Place, Queues
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
+from tests import inside
 from tests.waiters import (
     PATIENCE,
     Call,
@@ -44,7 +45,7 @@ SHAPING = LeakyBucket(capacity=5, leak_rate=1, mode="shaping")
 
 @pytest.fixture(autouse=True)
 def waiters_that_tell_whether_they_sleep(monkeypatch):
-    monkeypatch.setattr("ratekeeper.lines.Waiter", RecordingWaiter)
+    monkeypatch.setattr("ratekeeper.queues.Waiter", RecordingWaiter)
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def seconds(clock):
 
 
 def nobody_waits(limiter):
-    lines = limiter._core.lines
+    lines = inside.queues(limiter)
     return (lines.by_name, lines._claims, lines._claimed) == ({}, {}, {})
 
 
@@ -519,11 +520,11 @@ def test_a_shaping_delay_that_another_request_made_too_long_meanwhile_is_given_b
 
         quicker = 1
 
-        def execute(self, operation, demands, charge=None):
-            outcome = super().execute(operation, demands, charge)
-            if operation == "peek" and self.quicker:
+        def execute(self, demands, ends_ns=None):
+            outcome = super().execute(demands, ends_ns)
+            if demands[0].operation == "peek" and self.quicker:
                 self.quicker -= 1
-                super().execute("hit", demands)
+                super().execute([demand._replace(operation="hit") for demand in demands])
             return outcome
 
     limiter = Limiter(SHAPING, Overtaken(), clock=clock)
@@ -719,11 +720,11 @@ def interrupted(function, when):
 
 
 def test_what_ends_a_sleep_early_gives_the_place_and_the_reservation_back(clock, monkeypatch):
-    class Startled(lines.Waiter):
+    class Startled(queues.Waiter):
         def sleep(self, seconds):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(lines, "Waiter", Startled)
+    monkeypatch.setattr(queues, "Waiter", Startled)
     limiter = Limiter(SHAPING, clock=clock)
     limiter.hit("k", 2)
     with pytest.raises(KeyboardInterrupt):
@@ -937,9 +938,9 @@ def test_a_thread_that_is_slow_to_wake_up_still_departs_first(clock, monkeypatch
     limiter = Limiter(SHAPING, clock=clock)
     limiter.hit("k")
     waits = Waits(limiter, clock)
-    monkeypatch.setattr(lines, "Waiter", Sleepyhead)
+    monkeypatch.setattr(queues, "Waiter", Sleepyhead)
     waits.start("a")
-    monkeypatch.setattr(lines, "Waiter", RecordingWaiter)
+    monkeypatch.setattr(queues, "Waiter", RecordingWaiter)
     waits.start("b")
     second = waiters(limiter, "departure")[1]
     clock.advance(10)
@@ -1131,7 +1132,7 @@ def test_who_waits_for_a_shared_key_after_its_own_goes_before_those_who_came_lat
     waits.start("bob", key=BOB, cost={"tenant": 10})
     waits.advance(5, ends=1)
     waits.advance(1)
-    until(lambda: any(key == "acme" for _, key in limiter._core.lines._claims), "ada waits for the tenant's limit")
+    until(lambda: any(key == "acme" for _, key in inside.queues(limiter)._claims), "ada waits for the tenant's limit")
     waits.start("eve", key=EVE)
     waits.advance(1)
     assert waits.ended == [("bob", 5)]
@@ -1175,10 +1176,11 @@ def test_a_timeout_that_a_shared_key_makes_impossible_is_refused_at_once(clock):
 
 
 def test_a_claim_is_made_in_the_moment_in_which_it_is_found_to_be_needed(clock):
-    lines = Lines()
+    waiting = Queues()
     limiter = exhausted(clock)
     ada, bob = (
-        Place(lines, name, RecordingWaiter(), limiter._core.demands(key)) for name, key in (("ada", ADA), ("bob", BOB))
+        Place(waiting, name, RecordingWaiter(clock), inside.demands(limiter, key))
+        for name, key in (("ada", ADA), ("bob", BOB))
     )
     ada.claim(ada.demands[1])
     assert bob.must_yield()
@@ -1300,10 +1302,10 @@ def test_an_error_of_the_store_reaches_the_waiter_and_the_next_moves_up(clock):
     class Broken(MemoryStore):
         broken = False
 
-        def execute(self, operation, demands, charge=None):
+        def execute(self, demands, ends_ns=None):
             if self.broken:
                 raise ConnectionError
-            return super().execute(operation, demands, charge)
+            return super().execute(demands, ends_ns)
 
     store = Broken()
     limiter = Limiter(ONE_A_SECOND, store, clock=clock)

@@ -6,8 +6,9 @@ import threading
 import time
 from contextlib import contextmanager
 
-from ratekeeper import lines
+from ratekeeper import queues
 from ratekeeper.stores import MemoryStore
+from tests import inside
 
 PATIENCE = 30  # seconds until a test gives up; nothing takes that long unless it is broken
 
@@ -30,7 +31,7 @@ async def until_async(condition, what):
         await asyncio.sleep(0)
 
 
-class RecordingWaiter(lines.Waiter):
+class RecordingWaiter(queues.Waiter):
     """A waiter that tells whether it is asleep, and how often it has gone to sleep."""
 
     asleep = False
@@ -55,9 +56,10 @@ def in_line(limiter, kind="turn"):
 
 def waiters(limiter, kind="turn"):
     """Those who are in line, first come first."""
-    with limiter._core.lines.lock:
-        lines = [line for name, line in limiter._core.lines.by_name.items() if name[0] == kind]
-        return [place.waiter for line in lines for place in line.present()]
+    waiting = inside.queues(limiter)
+    with waiting.lock:
+        found = [queue for name, queue in waiting.by_name.items() if name[0] == kind]
+        return [place.waiter for queue in found for place in queue.present()]
 
 
 @contextmanager
@@ -104,14 +106,14 @@ class RecordingStore(MemoryStore):
         super().__init__()
         self.operations = []
 
-    def execute(self, operation, demands, charge=None):
-        outcome = super().execute(operation, demands, charge)
-        self.operations.append(operation)
+    def execute(self, demands, ends_ns=None):
+        outcome = super().execute(demands, ends_ns)
+        self.operations.append(demands[0].operation)
         return outcome
 
-    def snapshot(self, demands):
+    def snapshot(self, demands, ends_ns=None):
         self.operations.append("snapshot")
-        return super().snapshot(demands)
+        return super().snapshot(demands, ends_ns)
 
     @property
     def hits(self):

@@ -8,12 +8,12 @@ from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 
 MAX_BYTES = 1024
-_SURELY_SHORT = MAX_BYTES // 4  # a character takes four bytes at most
+SURELY_SHORT = MAX_BYTES // 4  # characters; each takes four bytes at most
 
 
 def check(key: Any) -> Any:
     """Return the key if it can be one, otherwise raise an error that says why not."""
-    if type(key) is str and 0 < len(key) <= _SURELY_SHORT:
+    if type(key) is str and 0 < len(key) <= SURELY_SHORT:
         return key
     parts = key if isinstance(key, tuple) else (key,)
     if not parts:

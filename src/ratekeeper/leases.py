@@ -3,26 +3,23 @@
 What is spent in any interval was taken in that interval or in the lease before it, so it is at most what the rule
 admits in the interval lengthened by the lease. One slice a key is held at most, and what is left of it is given back
 once the lease is over and somebody asks; of a counter nothing is spent beyond the window that it was taken in.
-
-`_flow` yields what to ask the store for and is sent the outcome; a sync and an async driver run it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from ratekeeper import forks
 from ratekeeper.algorithms import FixedWindow, SlidingWindowCounter
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.port import Charge, Demand, Operation, Outcome, Recall
+from ratekeeper.flows import Flow, if_abandoned
+from ratekeeper.stores.protocol import Demand, Layer, Outcome, Receipt, Snapshot
 
 _MOST_KEYS = 10_000
 _SLICE = 10  # the part of the capacity that is taken ahead at most
@@ -30,19 +27,16 @@ _HOT = 3  # hits within a lease that make a key hot
 _AT_A_TIME = 2  # leases that a call looks after besides its own
 _LONG_US = 1 << 60
 
-Call = tuple[Operation, Sequence[Demand], Charge | None, float]  # the last: for how many seconds
-Flow = Generator[Call, Outcome, Outcome]
-
 
 class _Lease:
     """What is known of one key: how often it is hit, and what is left of its slice."""
 
     __slots__ = (
-        "charge",
         "demand",
         "ends_ns",
         "hits",
         "left",
+        "receipt",
         "rests_until_ns",
         "seen",
         "seen_ns",
@@ -59,161 +53,153 @@ class _Lease:
         self.left = 0  # units
         self.taken_ns = 0
         self.ends_ns = 0
-        self.charge: Any = None  # what took the slice
+        self.receipt: Any = None  # of the hit that took the slice
         self.demand: Any = None
         self.seen: Any = None  # the latest outcome of the store
         self.seen_ns = 0
 
 
 class Leases:
-    """The slices that one limiter of one rule holds. `execute` asks the store, `recall` knows what it denied."""
+    """The slices that one limiter of one rule holds: the layer above the fallback."""
 
     def __init__(
         self,
-        execute: Callable[..., Any],
-        recall: Recall,
+        layer: Layer,
         seconds: float,
         deadline: float,
-        clock: Clock | None,
+        timer: Clock,
+        run: Callable[[Flow[Outcome]], Outcome | Awaitable[Outcome]],
     ) -> None:
-        self._execute = execute
-        self._recall = recall
+        """`run` drives a flow, in a thread or in a task."""
+        self._layer = layer
         self._lease_ns = round(seconds * 1e9)
-        self._deadline = deadline
-        self._timer = clock or stopwatch
-        self._took = 0.0  # seconds that the latest answer took
-        self._start()
-        _all.add(self)
+        self._deadline_ns = int(deadline * 1e9)
+        self._timer = timer
+        self._run = run
+        self._took_ns = 0  # how long the latest answer took
+        self.after_fork()
+        forks.renew_in_child(self)
 
-    def _start(self) -> None:
+    def after_fork(self) -> None:
+        """Hold nothing: in a forked child the slices are the parent's to spend."""
         self._lock = threading.Lock()
         self._keys: dict[Hashable, _Lease] = {}
-        self._over: deque[tuple[Demand, Charge]] = deque(maxlen=_MOST_KEYS)  # what is to be given back
+        self._over: deque[Demand] = deque(maxlen=_MOST_KEYS)  # what is to be given back
 
-    def execute(self, operation: Operation, demands: Sequence[Demand]) -> Outcome:
-        """Decide from a slice or by the store, in this thread."""
-        flow = self._flow(operation, demands)
-        try:
-            call = next(flow)
-            while True:
-                began_ns = stopwatch()
-                try:
-                    outcome = self._execute(*call)
-                except StoreUnavailable as error:
-                    call = flow.throw(error)
-                else:
-                    self._took = (stopwatch() - began_ns) / 1e9
-                    call = flow.send(outcome)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        finally:
-            flow.close()
-
-    async def execute_async(self, operation: Operation, demands: Sequence[Demand]) -> Outcome:
-        """Decide from a slice or by the store, in this task; what a cancelled one has taken becomes a slice."""
-        flow = self._flow(operation, demands)
-        try:
-            call = next(flow)
-            while True:
-                began_ns, sent_ns = stopwatch(), self._timer()
-                asked = asyncio.ensure_future(self._execute(*call))
-                try:
-                    outcome = await asyncio.shield(asked)
-                except StoreUnavailable as error:
-                    call = flow.throw(error)
-                except asyncio.CancelledError:
-                    asked.add_done_callback(partial(self._late, call, sent_ns))
-                    raise
-                else:
-                    self._took = (stopwatch() - began_ns) / 1e9
-                    call = flow.send(outcome)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        finally:
-            flow.close()
-
-    def backs(self, key: Hashable = None) -> list[Call]:
-        """End the lease of a key, or all; return what gives back what they have left."""
-        with self._lock:
-            over = self._end(key)
-        return [("give_back", [demand], charge, self._deadline) for demand, charge in over]
-
-    def _flow(self, operation: Operation, demands: Sequence[Demand]) -> Flow:
-        began_ns = stopwatch()
+    def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
+        """Decide from a slice or by the store."""
         (demand,) = demands
-        gave = False
-        if operation in ("hit", "peek"):
-            known = self._spend(demand, operation)
-            if known is None and operation == "hit":
-                known = self._recall(demands)
+        if demand.operation in ("hit", "peek"):
+            known = self._spend(demand)
             if known is not None:
                 return known
-        elif operation == "reset":
-            self.backs(demand.key)  # which the store forgets with all else
-        else:
+        elif demand.operation == "give_back":
+            return self._layer.execute(demands, ends_ns)
+        return self._run(self._flow(demand))
+
+    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot | Awaitable[Snapshot]:
+        """Return the time and the states that the store has."""
+        return self._layer.snapshot(demands, ends_ns)
+
+    def end(self, key: Hashable) -> Flow[None]:
+        """End the lease of a key, and give back what is left of it."""
+        for over in self._end(key):
+            with suppress(StoreUnavailable):  # then it expires
+                yield self._layer.execute([over])
+
+    def end_all(self) -> Flow[None]:
+        """End all leases, and give back what is left of them."""
+        yield from self.end(None)
+
+    def _flow(self, demand: Demand) -> Flow[Outcome]:
+        began_ns = stopwatch()
+        operation = demand.operation
+        gave = False
+        if operation == "reset":
+            self._end(demand.key)  # which the store forgets with all else
+        elif operation not in ("hit", "peek"):
             gave = yield from self._give_back(began_ns, demand.key)  # what it changes is counted by the store
         outcome = None
         more = self._wanted(demand) if operation == "hit" else 0
         if more:
-            outcome = yield from self._take(demand, more)
+            outcome = yield from self._take(began_ns, demand, more)
         if outcome is None:
             sent_ns = self._timer()
-            outcome = yield operation, demands, None, self._left(began_ns) if more or gave else self._deadline
+            outcome = yield from self._ask(demand, self._left(began_ns) if more or gave else self._deadline_ns)
             denied = operation == "hit" and outcome.answers[0][2] and not outcome.degraded
             if denied and (yield from self._give_back(began_ns, demand.key)):  # it may have been what was missing
-                outcome = yield operation, demands, None, self._left(began_ns)
+                outcome = yield from self._ask(demand, self._left(began_ns))
+            elif denied:
+                self._rest(demand, outcome)
             outcome = self._saw(demand, outcome, sent_ns)
         yield from self._give_back(began_ns)
         return outcome
 
-    def _give_back(self, began_ns: int, key: Hashable = None) -> Generator[Call, Outcome, bool]:
+    def _ask(self, demand: Demand, time_ns: int) -> Flow[Outcome]:
+        """Ask the store; what a cancelled task has taken becomes a slice."""
+        began_ns, sent_ns = stopwatch(), self._timer()
+        asked = self._layer.execute([demand], began_ns + time_ns)
+        outcome: Outcome = yield if_abandoned(asked, partial(self._keep_abandoned, demand, sent_ns))
+        self._took_ns = stopwatch() - began_ns
+        return outcome
+
+    def _give_back(self, began_ns: int, key: Hashable = None) -> Flow[bool]:
         """Give back some of what leases have left, a key's or any that is over, while there is time; tell if any."""
         gives = False
-        spare = self._deadline / 2 + (0 if key is None else self._took)  # for what is asked afterwards
+        spare_ns = self._deadline_ns // 2 + (0 if key is None else self._took_ns)  # for what is asked afterwards
         for _ in range(_AT_A_TIME):
-            left = self._left(began_ns)
-            back = self._next_over(key) if left > spare else None
+            left_ns = self._left(began_ns)
+            back = self._next_over(key) if left_ns > spare_ns else None
             if back is not None:
                 gives = True
                 sent_ns = self._timer()
                 with suppress(StoreUnavailable):  # then it expires
-                    outcome = yield "give_back", [back[0]], back[1], left
-                    self._saw(back[0], outcome, sent_ns)
+                    outcome = yield from self._ask(back, left_ns)
+                    self._saw(back, outcome, sent_ns)
         return gives
 
-    def _take(self, demand: Demand, more: int) -> Generator[Call, Outcome, Outcome | None]:
+    def _take(self, began_ns: int, demand: Demand, more: int) -> Flow[Outcome | None]:
         """Hit, and take a slice with it; None if that is too much."""
         sent_ns = self._timer()
         try:
-            outcome = yield "hit", [demand._replace(cost=demand.cost + more)], None, self._deadline
+            outcome = yield from self._ask(demand._replace(cost=demand.cost + more), self._deadline_ns)
         finally:
             self._has_taken(demand.key)
         if not outcome.answers[0][0]:
             with self._lock:
                 self._keys.setdefault(demand.key, _Lease(sent_ns)).rests_until_ns = self._timer() + self._lease_ns
             return None
+        (receipt,) = outcome.receipts
         if outcome.degraded:
-            yield "give_back", [demand._replace(cost=more)], outcome.charge, self._deadline
+            yield self._layer.execute([_back(demand, more, receipt)], began_ns + self._deadline_ns)
             return outcome
         return self._keep(demand, more, outcome, sent_ns)
 
-    def _left(self, began_ns: int) -> float:
-        return max(0.001, self._deadline - (stopwatch() - began_ns) / 1e9)
+    def _rest(self, demand: Demand, outcome: Outcome) -> None:
+        """Take no slice of a key while the store would deny it anyway."""
+        with self._lock:
+            lease = self._keys.get(demand.key)
+            if lease is not None:
+                rests_ns = min(self._lease_ns, outcome.steady_us * 1000)
+                lease.rests_until_ns = max(lease.rests_until_ns, self._timer() + rests_ns)
 
-    def _spend(self, demand: Demand, operation: Operation) -> Outcome | None:
+    def _left(self, began_ns: int) -> int:
+        return max(1_000_000, self._deadline_ns - (stopwatch() - began_ns))
+
+    def _spend(self, demand: Demand) -> Outcome | None:
         """Take from the slice what it still covers."""
         with self._lock:
             now = self._timer()
             lease = self._keys.get(demand.key)
             if lease is None:
                 return None
-            if operation == "hit":
+            if demand.operation == "hit":
                 lease.hits += 1
             if not lease.taken_ns <= now < lease.ends_ns:
                 self._give_up(lease)
             if lease.left < demand.cost:
                 return None
-            if operation == "hit":
+            if demand.operation == "hit":
                 lease.left -= demand.cost
             return _answer(lease, now)
 
@@ -246,7 +232,8 @@ class Leases:
         with self._lock:
             lease = self._keys.setdefault(demand.key, _Lease(sent_ns))
             self._give_up(lease)
-            lease.left, lease.demand, lease.charge, lease.taken_ns = more, demand, outcome.charge, sent_ns
+            (receipt,) = outcome.receipts
+            lease.left, lease.demand, lease.receipt, lease.taken_ns = more, demand, receipt, sent_ns
             lease.ends_ns = sent_ns + min(self._lease_ns, _counts_for_us(demand, outcome) * 1000)
             lease.seen, lease.seen_ns = outcome, sent_ns
             return _answer(lease, sent_ns)
@@ -262,22 +249,19 @@ class Leases:
             answer = (True, remaining + lease.left, retry_after, reset_after, delay)
             return outcome._replace(answers=[answer]) if allowed else outcome
 
-    def _late(self, call: Call, sent_ns: int, ended: asyncio.Future[Outcome]) -> None:
+    def _keep_abandoned(self, demand: Demand, sent_ns: int, outcome: Outcome) -> None:
         """Keep what a hit took that nobody waits for any more."""
-        operation, demands, _, _ = call
-        if operation == "hit" and not ended.cancelled() and ended.exception() is None:
-            outcome = ended.result()
-            if outcome.answers[0][0] and not outcome.degraded:
-                self._keep(demands[0], demands[0].cost, outcome, sent_ns)
+        if demand.operation == "hit" and outcome.answers[0][0] and not outcome.degraded:
+            self._keep(demand, demand.cost, outcome, sent_ns)
 
-    def _next_over(self, key: Hashable = None) -> tuple[Demand, Charge] | None:
+    def _next_over(self, key: Hashable = None) -> Demand | None:
         """Return what is to be given back next, of a key, whose lease ends with that, or of any."""
         with self._lock:
             if key is None:
                 self._look_after_one()
             elif key in self._keys:
                 self._give_up(self._keys[key])
-            back = next((back for back in self._over if key in (None, back[0].key)), None)
+            back = next((back for back in self._over if key in (None, back.key)), None)
             if back is not None:
                 self._over.remove(back)
             return back
@@ -295,11 +279,11 @@ class Leases:
                 if lease.taking or 0 <= now - lease.since_ns < 2 * self._lease_ns:
                     self._keys[key] = lease
 
-    def _end(self, key: Hashable) -> list[tuple[Demand, Charge]]:
+    def _end(self, key: Hashable) -> list[Demand]:
         """End the lease of a key, or all; a loop of its own, since within a `with` a signal might leave that locked."""
         for held in list(self._keys) if key is None else [key]:
             self._drop(held)
-        over = [back for back in self._over if key in (None, back[0].key)]
+        over = [back for back in self._over if key in (None, back.key)]
         for back in over:
             self._over.remove(back)
         return over
@@ -311,8 +295,12 @@ class Leases:
 
     def _give_up(self, lease: _Lease) -> None:
         if lease.left:
-            self._over.append((lease.demand._replace(cost=lease.left), lease.charge))
+            self._over.append(_back(lease.demand, lease.left, lease.receipt))
         lease.left = 0
+
+
+def _back(demand: Demand, cost: int, receipt: Receipt) -> Demand:
+    return demand._replace(cost=cost, operation="give_back", receipt=receipt)
 
 
 def _answer(lease: _Lease, now_ns: int) -> Outcome:
@@ -320,7 +308,7 @@ def _answer(lease: _Lease, now_ns: int) -> Outcome:
     passed_us = now_ns // 1000 - lease.seen_ns // 1000
     now_us, ((_, remaining, _, reset_after, _),), *_ = lease.seen
     answer = (True, remaining + lease.left, 0, max(0, reset_after - passed_us), 0)
-    return Outcome(now_us + passed_us, [answer], times_us=lease.charge.at_us)  # it was taken with the slice
+    return Outcome(now_us + passed_us, [answer], times_us=[lease.receipt.at_us])  # it was taken with the slice
 
 
 def _counts_for_us(demand: Demand, outcome: Outcome) -> int:
@@ -330,16 +318,3 @@ def _counts_for_us(demand: Demand, outcome: Outcome) -> int:
     if isinstance(rule, SlidingWindowCounter):
         return reset_after - rule.window_us
     return reset_after if isinstance(rule, FixedWindow) else _LONG_US
-
-
-_all: weakref.WeakSet[Leases] = weakref.WeakSet()
-
-
-def _start_again() -> None:
-    """In a forked child the slices are the parent's to spend."""
-    for leases in _all:
-        leases._start()  # noqa: SLF001
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_again)

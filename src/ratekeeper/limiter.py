@@ -1,36 +1,48 @@
-"""Limiter and AsyncLimiter: what an application holds. One shared core decides; the two shells differ in the await."""
+"""Limiter and AsyncLimiter: what an application holds. They share what needs no waiting and differ in the await.
+
+A decision goes down one stack of layers and comes up again: the limiter checks the arguments and makes the `Decision`;
+leases (if asked for) spend what was taken ahead; the fallback (for stores that may be away) keeps the deadline; the
+store decides.
+"""
 
 from __future__ import annotations
 
-import functools
-import inspect
+import logging
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from fractions import Fraction
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from ratekeeper import arguments, lines, stores, waiting
-from ratekeeper.algorithms import Rule
-from ratekeeper.clock import Clock
-from ratekeeper.core import Core, Costs, Hook, Keys
+from ratekeeper import arguments, decorators, flows, queues, stores, waiting
+from ratekeeper.algorithms.rule import Rule
+from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Decision
-from ratekeeper.errors import RateLimited, StoreUnavailable
+from ratekeeper.errors import RateLimited
+from ratekeeper.fallback import Fallback, OnError
+from ratekeeper.leases import Leases
 from ratekeeper.rates import show
-from ratekeeper.resilience import Guard, OnError
-from ratekeeper.rules import Rules, named, share_of
-from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore, Store
-from ratekeeper.stores.port import Binding, Demand, Inspection, Operation
+from ratekeeper.reservations import AsyncReservation, Reservation
+from ratekeeper.rules import Rules, share_of
+from ratekeeper.ruleset import Costs, Keys, Ruleset
+from ratekeeper.stores.protocol import Demand, Inspection, Layer, Operation, Outcome, Store
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
+_Reservation = TypeVar("_Reservation", Reservation, AsyncReservation)
+_FREES = ("refund", "reset")  # what may let somebody go on who waits
+Hook = Callable[[Keys, Decision], object]
+_log = logging.getLogger("ratekeeper")
 
 
-class _Shell:
-    """The constructor of both limiters."""
+class _Limiter:
+    """What both limiters share: everything that needs no waiting."""
 
-    _remote: type[RedisStore | AsyncRedisStore]
+    _for_asyncio: bool
+    _run_flow: Callable[[flows.Flow[Any]], Any]
 
     def __init__(
         self,
@@ -47,44 +59,106 @@ class _Shell:
         lease: float | None = None,
     ) -> None:
         arguments.check_options(clock, prefix, on_error, deadline, on_decision)
-        bindings = tuple(Binding(name, rule, (prefix, rule.algorithm, name)) for name, rule in named(rules).items())
+        self._ruleset = Ruleset(rules, prefix)
+        bindings = self._ruleset.bindings
         share = arguments.check_share(local_share)
         lease = arguments.check_lease(lease, [binding.rule for binding in bindings])
         self._owns_store = isinstance(store, str)
         if isinstance(store, str):
-            store = stores.from_url(store, for_asyncio=self._remote.for_asyncio)
-        if not isinstance(store, MemoryStore | self._remote):
-            raise TypeError(
-                f"store must be a URL such as 'memory://', a MemoryStore or, for {type(self).__name__}, "
-                f"{self._remote.__name__}, not {show(store)}"
-            )
+            store = stores.from_url(store, for_asyncio=self._for_asyncio)
+        if isinstance(store, type) or not isinstance(store, Store):
+            raise TypeError(f"store must be a URL such as 'memory://' or a store object, not {show(store)}")
+        self._face = store.for_asyncio() if self._for_asyncio else store.for_threads()
         for binding in bindings:
             store.bind(binding, clock)
-        shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
-        guard = None if isinstance(store, MemoryStore) else Guard(store, shares, on_error, deadline, clock)
-        self._core = Core(bindings, store, clock, enabled=enabled, on_decision=on_decision, guard=guard, lease=lease)
-        weakref.finalize(self._core, store.unbind, bindings).atexit = False
-        self._set_up()
-
-    def _set_up(self) -> None:
-        """Finish the construction."""
+        weakref.finalize(self._ruleset, store.unbind, bindings).atexit = False
+        self._store = store
+        self._enabled = enabled
+        self._on_decision = on_decision
+        self._below: Layer = self._face
+        if store.may_be_away:
+            shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
+            self._below = Fallback(self._face, store, shares=shares, on_error=on_error, deadline=deadline, clock=clock)
+        self._layer: Layer = self._below
+        self._leases: Leases | None = None
+        if lease is not None and store.may_be_away:
+            self._layer = self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
+        self._queues = queues.queues_of(store)
+        self._waiting = waiting.Waiting(self._ruleset, self._below, self._queues, clock)
+        is_plain = enabled and on_decision is None and len(bindings) == 1
+        self._quick_hit = store.quick_hit(bindings[0]) if is_plain else None
 
     @property
     def rules(self) -> dict[str, Rule]:
         """The rules, by name."""
-        return {binding.name: binding.rule for binding in self._core.bindings}
+        return self._ruleset.rules
 
     @property
     def store(self) -> Store:
         """The store, to share it with another limiter or to read its counters."""
-        return self._core.store
+        return self._store
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the rules are enforced."""
+        return self._enabled
+
+    @property
+    def timer(self) -> Clock:
+        """What waits are timed by: the clock that was given, or a monotonic one."""
+        return self._waiting.timer
 
     def __repr__(self) -> str:
         rules = {name: rule.text for name, rule in self.rules.items()}
         return f"{type(self).__name__}({rules}, store={self.store})"
 
+    def _tell(self, key: Keys, decision: Decision) -> Decision:
+        """Pass a decision to the hook, whose trouble is not the caller's."""
+        if self._on_decision is not None:
+            try:
+                self._on_decision(key, decision)
+            except Exception:  # noqa: BLE001
+                _log.exception("on_decision raised; the decision stands")
+        return decision
 
-class Limiter(_Shell):
+    def _reservation(
+        self,
+        kind: Callable[..., _Reservation],
+        key: Keys,
+        demands: list[Demand],
+        outcome: Outcome | None,
+        decision: Decision | None = None,
+    ) -> _Reservation:
+        """Make a reservation of what a hit was answered (None: it was not asked for), and tell the hook."""
+        if outcome is None:
+            decision = self._ruleset.switched_off(demands)
+        elif decision is None:
+            decision = self._ruleset.decision(demands, outcome)
+        self._tell(key, decision)
+        return kind(
+            self._ruleset, self._layer, self._queues, key=key, decision=decision, demands=demands, outcome=outcome
+        )
+
+    @contextmanager
+    def _telling_refusal(self, key: Keys) -> Iterator[None]:
+        """Tell the hook of a wait that ends in RateLimited."""
+        try:
+            yield
+        except RateLimited as error:
+            self._tell(key, error.decision)
+            raise
+
+    def _wait(
+        self, demands: list[Demand], timeout: float | None, waiter: queues.Waiter | queues.AsyncWaiter
+    ) -> flows.Flow[waiting.Admitted]:
+        """Wait for the rules, by what the store itself counts: what leases hold is given back first."""
+        if self._leases is not None:
+            for demand in demands:
+                yield from self._leases.end(demand.key)
+        return (yield from self._waiting.wait(demands, timeout, waiter))
+
+
+class Limiter(_Limiter):
     """Decides who may go on.
 
         >>> limiter = Limiter("fixed-window 2/minute")
@@ -105,60 +179,63 @@ class Limiter(_Shell):
     A limiter that made its store from a URL closes it: with `close()`, or at the end of a `with` block.
     """
 
-    _remote = RedisStore
-
-    def _set_up(self) -> None:
-        at_once = self._core.at_once
-        if at_once is not None and type(self).hit is Limiter.hit:
-            self.hit = at_once  # type: ignore[method-assign]  # a tenth of a decision's time is the call around it
+    _for_asyncio = False
+    _run_flow = staticmethod(flows.run)
 
     def hit(self, key: Keys, cost: Costs = 1) -> Decision:
         """Consume `cost` if the rules admit it, whole or not at all."""
-        core = self._core
-        decision = self._execute("hit", core.demands(key, cost))
-        return decision if core.on_decision is None else core.tell(key, decision)
+        if self._quick_hit is not None:
+            decision = self._quick_hit(key, cost)
+            if decision is not None:
+                return decision
+        decision = self._execute("hit", key, cost)
+        return decision if self._on_decision is None else self._tell(key, decision)
 
     def peek(self, key: Keys, cost: Costs = 1) -> Decision:
         """Say whether `cost` would be admitted now, and how the key stands; changes nothing, creates nothing."""
-        return self._execute("peek", self._core.demands(key, cost))
+        return self._execute("peek", key, cost)
 
     def charge(self, key: Keys, cost: Costs = 1) -> Decision:
         """Consume without asking, when the real cost was higher than estimated; returns how the key stands then."""
-        return self._execute("charge", self._core.demands(key, cost))
+        return self._execute("charge", key, cost)
 
     def refund(self, key: Keys, cost: Costs = 1) -> Decision:
         """Give back, at most what is in use now; returns how the key stands then."""
-        demands = self._core.demands(key, cost)
-        decision = self._execute("refund", demands)
-        self._core.lines.nudge(demands)
-        return decision
+        return self._execute("refund", key, cost)
 
     def reset(self, key: Keys) -> None:
         """Forget the key."""
-        demands = self._core.demands(key)
-        self._execute("reset", demands)
-        self._core.lines.nudge(demands)
+        self._execute("reset", key)
+
+    def take(self, key: Keys, cost: Costs = 1) -> Reservation:
+        """Hit, in a way that can be undone: the reservation can be given back, or corrected to the real cost."""
+        demands = self._ruleset.demands("hit", key, cost)
+        outcome = self._layer.execute(demands) if self._enabled else None
+        return self._reservation(Reservation, key, demands, cast("Outcome | None", outcome))
 
     def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show, for each rule by name, how the key is stored: the state in words, the raw value, TTL and bytes."""
-        demands = self._core.demands(key)
-        return _by_rule(demands, self._core.inspect(demands))
+        return self._ruleset.inspections(self._face.inspect(self._ruleset.demands("peek", key)))
 
     def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted, through a shaping delay too; RateLimited at once when `timeout` cannot be met."""
-        core = self._core
-        demands = core.demands(key, cost)
         timeout = waiting.check_timeout(timeout)
-        if not core.enabled:
-            return core.tell(key, core.switched_off(demands))
-        at_once = waiting.unhindered(core, key, cost, demands)
-        if at_once is not None:
-            return at_once
-        core.give_back_leases(demands)
-        waiter = lines.Waiter()
-        with core.telling_refusal(key):
-            decision = waiting.run(core, waiting.wait(core, demands, timeout, waiter), waiter)
-        return core.tell(key, decision)
+        if self._quick_hit is not None and self._waiting.is_free:
+            decision = self._quick_hit(key, cost)
+            if decision:
+                return decision
+        return self.wait_and_take(key, cost, timeout).decision
+
+    def wait_and_take(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Reservation:
+        """Wait as `wait` does, for a reservation that can be given back or corrected."""
+        demands = self._ruleset.demands("hit", key, cost)
+        timeout = waiting.check_timeout(timeout)
+        if not self._enabled:
+            return self._reservation(Reservation, key, demands, None)
+        waiter = queues.Waiter(self.timer)
+        with self._telling_refusal(key):
+            decision, outcome = flows.run(self._wait(demands, timeout, waiter))
+        return self._reservation(Reservation, key, demands, outcome, decision)
 
     @contextmanager
     def slot(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Iterator[Decision]:
@@ -168,27 +245,15 @@ class Limiter(_Shell):
     def limited(
         self, key: Keys | Callable[..., Keys], cost: Costs | Callable[..., Costs] = 1
     ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
-        """Make a function hit first and raise RateLimited when denied; `key` and `cost` may come of its arguments."""
-
-        def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-            if inspect.iscoroutinefunction(function):
-                raise TypeError(f"{_title(function)} is a coroutine function; limit it with an AsyncLimiter")
-
-            @functools.wraps(function)
-            def call(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-                _admit(self.hit(_made(key, args, kwargs), _made(cost, args, kwargs)))
-                return function(*args, **kwargs)
-
-            return call
-
-        return decorate
+        """Make a function hit first and raise RateLimited when denied; both may be functions of its arguments."""
+        return decorators.limited(self.hit, key, cost)
 
     def close(self) -> None:
         """Give back what leases have left, and close the store if this limiter made it."""
-        core = self._core
-        core.give_back_leases()
+        if self._leases is not None:
+            flows.run(self._leases.end_all())
         if self._owns_store:
-            core.store.close()
+            self._face.close()
 
     def __enter__(self) -> Limiter:
         return self
@@ -198,75 +263,77 @@ class Limiter(_Shell):
     ) -> None:
         self.close()
 
-    def _execute(self, operation: Operation, demands: Sequence[Demand]) -> Decision:
-        core = self._core
-        if not core.enabled:
-            return core.switched_off(demands)
-        return core.conclude(demands, core.decide(operation, demands))
+    def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
+        demands = self._ruleset.demands(operation, key, cost)
+        if not self._enabled:
+            return self._ruleset.switched_off(demands)
+        outcome = self._layer.execute(demands)
+        if operation in _FREES:
+            self._queues.nudge(demands)
+        return self._ruleset.decision(demands, cast("Outcome", outcome))
 
 
-class AsyncLimiter(_Shell):
+class AsyncLimiter(_Limiter):
     """A `Limiter` whose methods are awaited."""
 
-    _remote = AsyncRedisStore
+    _for_asyncio = True
+    _run_flow = staticmethod(flows.run_async)
 
     async def hit(self, key: Keys, cost: Costs = 1) -> Decision:
         """Consume `cost` if the rules admit it, whole or not at all."""
-        core = self._core
-        if core.at_once is not None:
-            return core.at_once(key, cost)
-        demands = core.demands(key, cost)
-        if core.asked is not None and core.enabled:  # as `_execute` does, without the coroutines around it
-            try:
-                outcome = core.recall(demands) or await core.asked.ask("hit", demands)
-            except StoreUnavailable as error:
-                outcome = core.asked.instead(error, "hit", demands)
-            decision = core.conclude(demands, outcome)
-        else:
-            decision = await self._execute("hit", demands)
-        return decision if core.on_decision is None else core.tell(key, decision)
+        if self._quick_hit is not None:
+            decision = self._quick_hit(key, cost)
+            if decision is not None:
+                return decision
+        decision = await self._execute("hit", key, cost)
+        return decision if self._on_decision is None else self._tell(key, decision)
 
     async def peek(self, key: Keys, cost: Costs = 1) -> Decision:
         """Say whether `cost` would be admitted now, and how the key stands; changes nothing, creates nothing."""
-        return await self._execute("peek", self._core.demands(key, cost))
+        return await self._execute("peek", key, cost)
 
     async def charge(self, key: Keys, cost: Costs = 1) -> Decision:
         """Consume without asking, when the real cost was higher than estimated; returns how the key stands then."""
-        return await self._execute("charge", self._core.demands(key, cost))
+        return await self._execute("charge", key, cost)
 
     async def refund(self, key: Keys, cost: Costs = 1) -> Decision:
         """Give back, at most what is in use now; returns how the key stands then."""
-        demands = self._core.demands(key, cost)
-        decision = await self._execute("refund", demands)
-        self._core.lines.nudge(demands)
-        return decision
+        return await self._execute("refund", key, cost)
 
     async def reset(self, key: Keys) -> None:
         """Forget the key."""
-        demands = self._core.demands(key)
-        await self._execute("reset", demands)
-        self._core.lines.nudge(demands)
+        await self._execute("reset", key)
+
+    async def take(self, key: Keys, cost: Costs = 1) -> AsyncReservation:
+        """Hit, in a way that can be undone: the reservation can be given back, or corrected to the real cost."""
+        demands = self._ruleset.demands("hit", key, cost)
+        outcome = await flows.result(self._layer.execute(demands)) if self._enabled else None
+        return self._reservation(AsyncReservation, key, demands, outcome)
 
     async def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show, for each rule by name, how the key is stored: the state in words, the raw value, TTL and bytes."""
-        demands = self._core.demands(key)
-        return _by_rule(demands, await self._core.answer(self._core.inspect(demands)))
+        demands = self._ruleset.demands("peek", key)
+        return self._ruleset.inspections(await flows.result(self._face.inspect(demands)))
 
     async def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted, through a shaping delay too; RateLimited at once when `timeout` cannot be met."""
-        core = self._core
-        demands = core.demands(key, cost)
         timeout = waiting.check_timeout(timeout)
-        if not core.enabled:
-            return core.tell(key, core.switched_off(demands))
-        at_once = waiting.unhindered(core, key, cost, demands)
-        if at_once is not None:
-            return at_once
-        await core.give_back_leases_async(demands)
-        waiter = lines.AsyncWaiter()
-        with core.telling_refusal(key):
-            decision = await waiting.run_async(core, waiting.wait(core, demands, timeout, waiter), waiter)
-        return core.tell(key, decision)
+        if self._quick_hit is not None and self._waiting.is_free:
+            decision = self._quick_hit(key, cost)
+            if decision:
+                return decision
+        return (await self.wait_and_take(key, cost, timeout)).decision
+
+    async def wait_and_take(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> AsyncReservation:
+        """Wait as `wait` does, for a reservation that can be given back or corrected."""
+        demands = self._ruleset.demands("hit", key, cost)
+        timeout = waiting.check_timeout(timeout)
+        if not self._enabled:
+            return self._reservation(AsyncReservation, key, demands, None)
+        waiter = queues.AsyncWaiter(self.timer)
+        with self._telling_refusal(key):
+            decision, outcome = await flows.run_async(self._wait(demands, timeout, waiter))
+        return self._reservation(AsyncReservation, key, demands, outcome, decision)
 
     @asynccontextmanager
     async def slot(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> AsyncIterator[Decision]:
@@ -276,27 +343,15 @@ class AsyncLimiter(_Shell):
     def limited(
         self, key: Keys | Callable[..., Keys], cost: Costs | Callable[..., Costs] = 1
     ) -> Callable[[Callable[_Parameters, Awaitable[_Result]]], Callable[_Parameters, Awaitable[_Result]]]:
-        """Make a function hit first and raise RateLimited when denied; `key` and `cost` may come of its arguments."""
-
-        def decorate(function: Callable[_Parameters, Awaitable[_Result]]) -> Callable[_Parameters, Awaitable[_Result]]:
-            if not inspect.iscoroutinefunction(function):
-                raise TypeError(f"{_title(function)} is not a coroutine function; limit it with a Limiter")
-
-            @functools.wraps(function)
-            async def call(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-                _admit(await self.hit(_made(key, args, kwargs), _made(cost, args, kwargs)))
-                return await function(*args, **kwargs)
-
-            return call
-
-        return decorate
+        """Make a function hit first and raise RateLimited when denied; both may be functions of its arguments."""
+        return decorators.limited_async(self.hit, key, cost)
 
     async def close(self) -> None:
         """Give back what leases have left, and close the store if this limiter made it."""
-        core = self._core
-        await core.give_back_leases_async()
+        if self._leases is not None:
+            await flows.run_async(self._leases.end_all())
         if self._owns_store:
-            await core.answer(core.store.close())
+            await flows.result(self._face.close())
 
     async def __aenter__(self) -> AsyncLimiter:
         return self
@@ -306,26 +361,13 @@ class AsyncLimiter(_Shell):
     ) -> None:
         await self.close()
 
-    async def _execute(self, operation: Operation, demands: Sequence[Demand]) -> Decision:
-        core = self._core
-        if not core.enabled:
-            return core.switched_off(demands)
-        result = core.decide(operation, demands)
-        return core.conclude(demands, await result if core.is_awaited else result)
-
-
-def _by_rule(demands: Sequence[Demand], inspections: Sequence[Inspection]) -> dict[str, Inspection]:
-    return {demand.binding.name: seen for demand, seen in zip(demands, inspections, strict=True)}
-
-
-def _made(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return value(*args, **kwargs) if callable(value) else value
-
-
-def _admit(decision: Decision) -> None:
-    if not decision.allowed:
-        raise RateLimited(decision)
-
-
-def _title(function: Any) -> str:
-    return getattr(function, "__qualname__", None) or show(function)
+    async def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
+        demands = self._ruleset.demands(operation, key, cost)
+        if not self._enabled:
+            return self._ruleset.switched_off(demands)
+        outcome = self._layer.execute(demands)
+        if not isinstance(outcome, Outcome):
+            outcome = await outcome
+        if operation in _FREES:
+            self._queues.nudge(demands)
+        return self._ruleset.decision(demands, outcome)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import itertools
 import math
 import os
@@ -24,11 +23,11 @@ from ratekeeper import (
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
+    flows,
 )
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
-from ratekeeper.stores.port import Charge
 from ratekeeper.testing import ManualClock
-from tests import clusters, servers
+from tests import clusters, inside, servers
 from tests.conformance.model import Answer
 
 _prefixes = itertools.count()
@@ -81,10 +80,14 @@ class Subject:
     def give_back(self, at_us: int, cost: int, charged_us: int, ends_us: int) -> None:
         """Void a hit of this cost that was admitted at that time and would have been forgotten at the other."""
         self._clock.set(Fraction(at_us, 1_000_000))
-        core = self.limiter._core
-        result = core.execute("give_back", core.demands(self.key, cost), Charge([charged_us], [ends_us]))
-        if inspect.isawaitable(result):
-            self._run(result)
+
+        async def awaited() -> None:
+            await flows.result(inside.give_back(self.limiter, self.key, cost, charged_us, ends_us))
+
+        if self._driver.kind is AsyncLimiter:
+            self._run(awaited())
+        else:
+            inside.give_back(self.limiter, self.key, cost, charged_us, ends_us)
 
     def stored(self, at_us: int) -> object:
         """Return what the store holds for the key, as it is."""

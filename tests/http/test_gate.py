@@ -441,10 +441,10 @@ def test_decisions_that_can_be_corrected_are_told_to_the_hook():
     assert told == [(admission.key, admission.decision) for admission in admissions]
 
 
-@pytest.mark.parametrize("begin", ["admit", "begin"])
-def test_the_shortest_way_decides_alike_and_settles(gate, begin):
+@pytest.mark.parametrize("correctable", [True, False])
+def test_the_shortest_way_decides_alike_and_settles(gate, correctable):
     def begun(limited):
-        found = getattr(limited, begin)(a_request())
+        found = limited.admit(a_request(), correctable=correctable)
         return loop.run_until_complete(found) if inspect.isawaitable(found) else found
 
     plain, settling = gate(MINUTE), gate(MINUTE, settle=lambda *_: 0)

@@ -20,7 +20,7 @@ from ratekeeper import (
 from ratekeeper.algorithms import EMPTY
 from ratekeeper.decision import from_answer
 from ratekeeper.stores import MemoryStore
-from ratekeeper.stores.port import Binding, Charge, Demand
+from ratekeeper.stores.protocol import Binding, Demand, Receipt
 from ratekeeper.testing import ManualClock
 
 SIX_RULES = [
@@ -230,7 +230,8 @@ def test_a_snapshot_is_a_copy():
     limiter = Limiter(rule, store, clock=clock)
     limiter.hit("a", cost=4)
     demand = Demand(Binding(rule.text, rule, ("ratekeeper", rule.algorithm, rule.text)), "a", 1)
-    now, (state,) = store.snapshot([demand])
+    now, (decides,), (state,) = store.snapshot([demand])
+    assert decides is rule
     limiter.hit("a", cost=6)
     assert now == 1_699_999_200_000_000
     assert rule.words(state, now)["count"] == 4
@@ -242,10 +243,11 @@ def test_a_give_back_returns_what_a_hit_took(rule):
     store = MemoryStore()
     limiter = Limiter(rule, store, clock=clock)
     limiter.hit("a", cost=2)
-    demand = Demand(Binding(rule.text, rule, ("ratekeeper", rule.algorithm, rule.text)), "a", 4)
+    binding = Binding(rule.text, rule, ("ratekeeper", rule.algorithm, rule.text))
     limiter.hit("a", cost=4)
     ends_us = round((clock() / 1e9 + limiter.peek("a").reset_after) * 1e6)
-    outcome = store.execute("give_back", [demand], Charge([clock() // 1000], [ends_us]))
+    receipt = Receipt(clock() // 1000, ends_us)
+    outcome = store.execute([Demand(binding, "a", 4, "give_back", receipt=receipt)])
     assert outcome.answers[0][:2] == (True, 8)
     assert limiter.peek("a").remaining == 8
 
@@ -741,7 +743,7 @@ def test_who_leaves_a_small_store_is_always_the_one_with_the_smallest_share(scen
         clock.advance(pause_us / 10**6)
 
 
-def test_all_shelves_of_a_small_store_are_looked_at():
+def test_all_cohorts_of_a_small_store_are_looked_at():
     clock = ManualClock(1_700_000_000)
     store = MemoryStore(3)
     hourly, slow, fast = (

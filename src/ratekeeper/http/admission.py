@@ -1,21 +1,18 @@
-"""The steps of a decision on a request, and of its settlement: a generator that a sync and an async driver run.
-
-A step yields what may have to be awaited, such as a key from a database or a decision from Redis, and gets the result.
-"""
+"""The flows of a decision on a request and of its settlement: what they yield may have to be awaited."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 from ratekeeper import keys
 from ratekeeper.decision import NO_LAYERS, Decision
 from ratekeeper.errors import InvalidRule, StoreUnavailable
-from ratekeeper.http import settlement
+from ratekeeper.flows import Flow
 from ratekeeper.http.plan import Limited, Plan
 from ratekeeper.http.request import Answer, Request
-from ratekeeper.http.settlement import Taken
 from ratekeeper.http.waiters import Waiters
+from ratekeeper.reservations import AsyncReservation, Reservation
 
 _SHARED = b"unidentified"  # bytes, which no key function of ours gives
 _SURELY_SHORT = 250  # characters: a key of these needs no closer look
@@ -28,13 +25,13 @@ class Admission(NamedTuple):
     plan: Plan
     limited: Limited
     key: Any
-    taken: Taken | None = None
+    taken: Reservation | AsyncReservation | None = None
     """What a correction starts from; None if nothing was taken, or if it was not kept."""
     waits: bool = False
     """Whether it is counted as waiting until `leave`."""
 
 
-def decide(plan: Plan, request: Request, waiters: Waiters) -> Generator[Any, Any, Admission | None]:
+def decide(plan: Plan, request: Request, waiters: Waiters) -> Flow[Admission | None]:
     """Decide on a request; None: it is not limited."""
     limited = plan.limited if plan.rules_function is None else (yield from _chosen(plan, request))
     if limited is None:
@@ -42,9 +39,7 @@ def decide(plan: Plan, request: Request, waiters: Waiters) -> Generator[Any, Any
     return (yield from decide_on(plan.find_key(request), plan, limited, request, waiters))
 
 
-def decide_on(
-    key: Any, plan: Plan, limited: Limited, request: Request, waiters: Waiters
-) -> Generator[Any, Any, Admission | None]:
+def decide_on(key: Any, plan: Plan, limited: Limited, request: Request, waiters: Waiters) -> Flow[Admission | None]:
     """Decide on a request for which the key function gave this key."""
     if key is not None and not is_plain(key):
         key = yield from _key(plan, key, limited)
@@ -57,8 +52,8 @@ def decide_on(
         return None  # free
     if limited.shapes:
         return (yield from _in_line(waiters, plan, limited, key, cost))
-    decision, taken = yield from settlement.take(limited.core, key, cost)
-    return Admission(decision, plan, limited, key, taken)
+    taken = yield limited.limiter.take(key, cost)
+    return Admission(taken.decision, plan, limited, key, taken)
 
 
 def is_plain(key: Any) -> bool:
@@ -66,7 +61,7 @@ def is_plain(key: Any) -> bool:
     return type(key) is str and 0 < len(key) <= _SURELY_SHORT
 
 
-def _chosen(plan: Plan, request: Request) -> Generator[Any, Any, Limited | None]:
+def _chosen(plan: Plan, request: Request) -> Flow[Limited | None]:
     try:
         rules = plan.rules_function(request)
         if hasattr(rules, "__await__"):
@@ -77,7 +72,7 @@ def _chosen(plan: Plan, request: Request) -> Generator[Any, Any, Limited | None]
         return plan.otherwise
 
 
-def _key(plan: Plan, key: Any, limited: Limited) -> Generator[Any, Any, Any]:
+def _key(plan: Plan, key: Any, limited: Limited) -> Flow[Any]:
     try:
         if hasattr(key, "__await__"):
             key = yield key
@@ -96,7 +91,7 @@ def _key(plan: Plan, key: Any, limited: Limited) -> Generator[Any, Any, Any]:
     return key
 
 
-def _cost(plan: Plan, request: Request, limited: Limited) -> Generator[Any, Any, Any]:
+def _cost(plan: Plan, request: Request, limited: Limited) -> Flow[Any]:
     try:
         cost: Any = plan.cost_function(request)  # type: ignore[misc]
         if hasattr(cost, "__await__"):
@@ -107,23 +102,24 @@ def _cost(plan: Plan, request: Request, limited: Limited) -> Generator[Any, Any,
         return 1
 
 
-def _in_line(waiters: Waiters, plan: Plan, limited: Limited, key: Any, cost: Any) -> Generator[Any, Any, Admission]:
+def _in_line(waiters: Waiters, plan: Plan, limited: Limited, key: Any, cost: Any) -> Flow[Admission]:
     """Take a place among those that wait before one is taken in the bucket, which would not give it back."""
     place = place_of(plan, key)
     if not waiters.enter(place):
         decision = yield limited.limiter.peek(key, cost)
         if not decision.allowed or decision.delay:
             return Admission(_not_held(decision), plan, limited, key)
-        decision, taken = yield from settlement.take(limited.core, key, cost)
-        if taken is not None and decision.delay:  # somebody was quicker
-            yield from settlement.give_back(limited.core, taken.demands, taken.charge)
+        taken = yield limited.limiter.take(key, cost)
+        decision = taken.decision
+        if decision.allowed and decision.delay:  # somebody was quicker
+            yield taken.give_back()
             decision, taken = _not_held(decision), None
         return Admission(decision, plan, limited, key, taken)
     waits = False
     try:
-        decision, taken = yield from settlement.take(limited.core, key, cost)
-        waits = decision.allowed and decision.delay > 0
-        return Admission(decision, plan, limited, key, taken, waits)
+        taken = yield limited.limiter.take(key, cost)
+        waits = taken.decision.allowed and taken.decision.delay > 0
+        return Admission(taken.decision, plan, limited, key, taken, waits)
     finally:
         if not waits:
             waiters.leave(place)
@@ -136,7 +132,7 @@ def _not_held(decision: Decision) -> Decision:
     return decision._replace(allowed=False, retry_after=decision.delay, delay=0.0, layers=NO_LAYERS)
 
 
-def settle(request: Request, admission: Admission, answer: Answer) -> Generator[Any, Any, None]:
+def settle(request: Request, admission: Admission, answer: Answer) -> Flow[None]:
     """Correct the cost of a request that was answered by what the application's function says."""
     plan = admission.plan
     try:
@@ -151,40 +147,10 @@ def settle(request: Request, admission: Admission, answer: Answer) -> Generator[
         plan.log_once("the settlement failed, and the request costs what was estimated")
 
 
-def correct(admission: Admission, real_cost: Any) -> Generator[Any, Any, None]:
+def correct(admission: Admission, real_cost: Any) -> Flow[None]:
     """Charge what a request cost more than estimated, and give back what it cost less."""
     if admission.taken is not None:
-        yield from settlement.correct(admission.limited.core, admission.taken, real_cost)
-
-
-def run(flow: Generator[Any, Any, Any]) -> Any:
-    """Take the steps in this thread."""
-    try:
-        step = next(flow)
-        while True:
-            if hasattr(step, "__await__"):
-                getattr(step, "close", bool)()
-                step = flow.throw(TypeError("it returned an awaitable, which cannot be awaited here"))
-            else:
-                step = flow.send(step)
-    except StopIteration as stop:
-        return stop.value
-
-
-async def run_async(flow: Generator[Any, Any, Any]) -> Any:
-    """Take the steps in this task."""
-    try:
-        step = next(flow)
-        while True:
-            try:
-                if hasattr(step, "__await__"):  # in memory, nothing has to be awaited
-                    step = await step
-            except BaseException as error:  # noqa: BLE001 - cancellation, too: the flow cleans up
-                step = flow.throw(error)
-            else:
-                step = flow.send(step)
-    except StopIteration as stop:
-        return stop.value
+        yield admission.taken.correct(real_cost)
 
 
 def _refusal(limited: Limited) -> Decision:

@@ -7,15 +7,16 @@ An integration adapts its request, asks the gate to `admit` it, and then passes 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypedDict, cast
 
 from ratekeeper.clock import Clock, wall_clock
-from ratekeeper.core import Costs
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
+from ratekeeper.fallback import OnError
+from ratekeeper.flows import run, run_async
 from ratekeeper.http import problem
-from ratekeeper.http.admission import Admission, correct, decide, decide_on, is_plain, place_of, run, run_async, settle
+from ratekeeper.http.admission import Admission, correct, decide, decide_on, is_plain, place_of, settle
 from ratekeeper.http.headers import EncodedFields, Fields, Headers
 from ratekeeper.http.keys import KeyFunction, by_address, check_function
 from ratekeeper.http.plan import Limited, Plan, Unidentified
@@ -24,11 +25,10 @@ from ratekeeper.http.routes import CostFunction, Limit, Route, SettleFunction, e
 from ratekeeper.http.waiters import Waiters
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
-from ratekeeper.resilience import OnError
-from ratekeeper.stores import MemoryStore, Store
+from ratekeeper.ruleset import Costs
+from ratekeeper.stores.protocol import Store
 
 DenyFunction = Callable[[Any, Decision], Reply]
-_new = tuple.__new__
 _BY_ADDRESS = by_address()
 _HEADERS = Headers()
 
@@ -159,10 +159,7 @@ class _Gate:
         limiter = self._limiter(limit, self._store, prefix=prefix, **self._limiter_options)
         if isinstance(self._store, str):  # one store for all
             self._owner, self._store = limiter, limiter.store
-        at_once = None
-        if isinstance(self._store, MemoryStore):  # which never waits, so nothing has to be awaited
-            at_once = Limiter(limit, self._store, prefix=prefix, **self._limiter_options).hit
-        return Limited(limiter, self._headers, at_once)
+        return Limited(limiter, self._headers)
 
 
 class Gate(_Gate):
@@ -179,19 +176,15 @@ class Gate(_Gate):
     _limiter = Limiter
     _for_asyncio = False
 
-    def admit(self, request: Request) -> Admission | None:
-        """Decide on a request; None: it is not limited."""
-        return cast("Admission | None", run(decide(self._plan(request), request, self._waiters)))
-
-    def begin(self, request: Request) -> Admission | None:
-        """Decide on a request in the shortest way, for whoever will not `correct` its cost by hand."""
+    def admit(self, request: Request, *, correctable: bool = True) -> Admission | None:
+        """Decide on a request; None: it is not limited. One that is not to be corrected by hand costs less time."""
         plan = self._plan(request)
         limited = plan.plain
-        if limited is None:
-            return cast("Admission | None", run(decide(plan, request, self._waiters)))
+        if limited is None or correctable:
+            return run(decide(plan, request, self._waiters))
         key = plan.find_key(request)
         if not is_plain(key):
-            return cast("Admission | None", run(decide_on(key, plan, limited, request, self._waiters)))
+            return run(decide_on(key, plan, limited, request, self._waiters))
         return Admission(limited.limiter.hit(key, plan.cost), plan, limited, key)
 
     def hold(self, admission: Admission) -> None:
@@ -223,26 +216,16 @@ class AsyncGate(_Gate):
     _limiter = AsyncLimiter
     _for_asyncio = True
 
-    async def admit(self, request: Request) -> Admission | None:
-        """Decide on a request; None: it is not limited."""
-        return cast("Admission | None", await run_async(decide(self._plan(request), request, self._waiters)))
-
-    def begin(self, request: Request) -> Admission | Awaitable[Admission | None] | None:
-        """Decide on a request at once, as in memory, or return what has to be awaited for it.
-
-        It is the shortest way, for whoever will not `correct` the request's cost by hand.
-        """
+    async def admit(self, request: Request, *, correctable: bool = True) -> Admission | None:
+        """Decide on a request; None: it is not limited. One that is not to be corrected by hand costs less time."""
         plan = self._plan(request)
         limited = plan.plain
-        if limited is None:
-            return run_async(decide(plan, request, self._waiters))
+        if limited is None or correctable:
+            return await run_async(decide(plan, request, self._waiters))
         key = plan.find_key(request)
         if not is_plain(key):
-            return run_async(decide_on(key, plan, limited, request, self._waiters))
-        if limited.hit_at_once is not None:
-            # The same as Admission(...), without the call that a tuple with names makes.
-            return _new(Admission, (limited.hit_at_once(key, plan.cost), plan, limited, key, None, False))
-        return _hit(plan, limited, key)
+            return await run_async(decide_on(key, plan, limited, request, self._waiters))
+        return Admission(await limited.limiter.hit(key, plan.cost), plan, limited, key)
 
     async def settle(self, request: Request, admission: Admission, answer: Answer) -> None:
         """Correct the cost of a request that was answered."""
@@ -257,10 +240,6 @@ class AsyncGate(_Gate):
         """Close the store, if it was given as a URL."""
         if self._owner is not None:
             await self._owner.close()
-
-
-async def _hit(plan: Plan, limited: Limited, key: Any) -> Admission:
-    return Admission(await limited.limiter.hit(key, plan.cost), plan, limited, key)
 
 
 def _listed(argument: str, given: Any) -> list[Any]:

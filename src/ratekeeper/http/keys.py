@@ -11,12 +11,12 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from ratekeeper.core import Keys
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.address import ClientAddress
 from ratekeeper.http.request import Request
 from ratekeeper.rates import show
-from ratekeeper.stores.port import Key
+from ratekeeper.ruleset import Keys
+from ratekeeper.stores.protocol import Key
 
 PartFunction = Callable[[Any], "Key | Awaitable[Key | None] | None"]
 """Makes a key of a request; None says that there is none."""

@@ -1,34 +1,35 @@
 """The way of a request out: wait for the budget, send, heed what the answer says, settle its cost.
 
-It is a generator that a sync and an async driver run, as in `ratekeeper.waiting`; what differs between HTTP libraries
-is a `Library`.
+What differs between HTTP libraries is a `Library`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ratekeeper import arguments, lines, waiting
-from ratekeeper.core import Costs, Keys
+from ratekeeper import arguments, queues
+from ratekeeper.clock import Clock
 from ratekeeper.decision import NO_LAYERS, Decision
 from ratekeeper.errors import InvalidRule, RateLimited
+from ratekeeper.flows import Flow, run, run_async
 from ratekeeper.http.holds import Holds
 from ratekeeper.http.keys import check_function
 from ratekeeper.http.parse import parse_headers
-from ratekeeper.http.settlement import Flow, Ledger, SettleFunction, Settlement, Taken
+from ratekeeper.http.settlement import Ledger, SettleFunction, Settlement
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
+from ratekeeper.reservations import AsyncReservation, Reservation
 from ratekeeper.rules import Rules
+from ratekeeper.ruleset import Costs, Keys
 from ratekeeper.stores import Store
-from ratekeeper.stores.port import Demand
-from ratekeeper.waiting import Hit, Sleep
+from ratekeeper.waiting import check_timeout
 
 IDEMPOTENT = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE")
 _TRY_LATER = (429, 503)  # elsewhere, in a 202 say, Retry-After is not about the rate
-_Waiter = lines.Waiter | lines.AsyncWaiter
+_Taken = Reservation | AsyncReservation
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -75,7 +76,7 @@ class Outgoing:
             raise TypeError(f"retry_methods must be a list such as ['GET'], not {show(retry_methods)}")
         self._key = key
         self._cost = cost
-        self._timeout = waiting.check_timeout(timeout)
+        self._timeout = check_timeout(timeout)
         self._retries = retries
         self._retry_methods = frozenset(map(str.upper, retry_methods))
         self._library = library
@@ -89,83 +90,81 @@ class Outgoing:
             raise InvalidRule("store is for rules; a limiter has one already")
         if not callable(cost):
             arguments.by_name("cost", cost, list(limiter.rules), arguments.check_cost)
-        self._core = limiter._core  # noqa: SLF001 - the steps of a wait, and what it took, are not public
-        self._holds = Holds(self._core.timer)
-        self._ledger = Ledger(self._core, settle)
+        self._limiter: Any = limiter
+        self._rules = limiter.rules
+        self._timer = limiter.timer
+        self._holds = Holds(self._timer)
+        self._ledger = Ledger(settle)
 
     def send(self, request: Any, send: Callable[[], Any]) -> Any:
         """Send a request when it may go, and return the answer."""
-        waiter = lines.Waiter()
-        return waiting.run(self._core, self._exchange(request, send, waiter), waiter)
+        return run(self._exchange(request, send, queues.Waiter))
 
     async def send_async(self, request: Any, send: Callable[[], Any]) -> Any:
         """Send a request when it may go, and return the answer."""
-        waiter = lines.AsyncWaiter()
-        return await waiting.run_async(self._core, self._exchange(request, send, waiter), waiter)
+        return await run_async(self._exchange(request, send, queues.AsyncWaiter))
 
-    def _exchange(self, request: Any, send: Callable[[], Any], waiter: _Waiter) -> Flow:
+    def _exchange(self, request: Any, send: Callable[[], Any], make_waiter: Callable[[Clock], Any]) -> Flow[Any]:
         key = self._key(request)
         if key is None:
             return (yield send())
         place = tuple(sorted(key.items())) if isinstance(key, Mapping) else key
-        demands = self._core.demands(key, self._cost(request) if callable(self._cost) else self._cost)
+        cost = self._cost(request) if callable(self._cost) else self._cost
         retries = self._retries
         while True:
-            with self._core.telling_refusal(key):
-                taken = yield from self._until_admitted(key, place, demands, waiter)
+            taken = yield from self._until_admitted(key, place, cost, make_waiter(self._timer))
             try:
                 answer = yield send()
             except Exception as error:
-                if taken is not None and self._library.never_left(error):
-                    yield from self._ledger.give_back(taken.demands, taken.charge)
+                if self._library.never_left(error):
+                    yield from self._ledger.give_back(taken)
                 raise
             is_to_repeat = self._heed(place, request, answer)
-            if taken is not None and self._ledger.settle_function is not None:
+            if self._ledger.settle_function is not None:
                 self._library.watch(request, answer, Settlement(self._ledger, taken))
             if not (retries and is_to_repeat):
                 return answer
             retries -= 1
             yield self._library.read(answer)  # which frees its connection, and settles
 
-    def _until_admitted(
-        self, key: Keys, place: Hashable, demands: list[Demand], waiter: _Waiter
-    ) -> Generator[Any, Any, Taken | None]:
+    def _until_admitted(self, key: Keys, place: Hashable, cost: Costs, waiter: Any) -> Flow[_Taken]:
         """Wait until neither the server's answers nor the budget hold the request back."""
-        core, timeout = self._core, self._timeout
-        if not core.enabled:
-            core.tell(key, core.switched_off(demands))
-            return None
-        deadline = None if timeout is None else core.timer() + round(timeout * 1e9)
-        can_fit = all(demand.cost <= demand.binding.rule.limit for demand in demands)
+        timeout = self._timeout
+        if not self._limiter.enabled:
+            taken: _Taken = yield self._limiter.take(key, cost)
+            return taken
+        deadline = None if timeout is None else self._timer() + round(timeout * 1e9)
+        can_fit = self._can_fit(cost)
         while True:
-            while can_fit and (until := self._holds.until(place)) > core.timer():
+            while can_fit and (until := self._holds.until(place)) > self._timer():
                 if deadline is not None and until > deadline:
-                    raise RateLimited(_held_by_server((until - core.timer()) / 1e9))
-                yield Sleep(until)
+                    raise RateLimited(_held_by_server((until - self._timer()) / 1e9))
+                yield waiter.sleep_until(until)
             # The budget comes last, and what it admits is sent at once: or all of it would be when a hold ends.
             if timeout == 0:
-                decision = yield from self._take_now(demands, waiter)
+                taken = yield from self._take_now(key, cost)
             else:
-                left = None if deadline is None else max(0, deadline - core.timer()) / 1e9
-                decision = yield from waiting.wait(core, demands, left, waiter)
-            taken = None if waiter.charge is None else Taken(key, demands, waiter.charge)
-            if taken is None or self._holds.until(place) <= core.timer():
-                core.tell(key, decision)
+                left = None if deadline is None else max(0, deadline - self._timer()) / 1e9
+                taken = yield self._limiter.wait_and_take(key, cost, left)
+            if self._holds.until(place) <= self._timer():
                 return taken
             # While it waited, an answer came that says to wait longer.
-            yield from self._ledger.give_back(taken.demands, taken.charge)
+            yield from self._ledger.give_back(taken)
 
-    def _take_now(self, demands: list[Demand], waiter: _Waiter) -> Generator[Any, Any, Decision]:
-        """Take it now or not at all, without a place in line: to wait there until others are answered is to wait."""
-        outcome = yield Hit(self._core.execute("hit", demands), demands)
-        decision = self._core.conclude(demands, outcome)
-        waiter.charge = outcome.charge
-        if decision.delay:
-            yield from self._ledger.give_back(demands, waiter.charge)
+    def _can_fit(self, cost: Costs) -> bool:
+        costs = arguments.by_name("cost", cost, list(self._rules), arguments.check_cost)
+        return all(costs.get(name, 1) <= rule.limit for name, rule in self._rules.items())
+
+    def _take_now(self, key: Keys, cost: Costs) -> Flow[_Taken]:
+        """Take it now or not at all, without a place in a queue: to wait there until others are answered is to wait."""
+        taken: _Taken = yield self._limiter.take(key, cost)
+        decision = taken.decision
+        if decision.allowed and decision.delay:
+            yield from self._ledger.give_back(taken)
             decision = decision._replace(allowed=False, retry_after=decision.delay, delay=0.0, layers=NO_LAYERS)
         if not decision.allowed:
             raise RateLimited(decision)
-        return decision
+        return taken
 
     def _heed(self, place: Hashable, request: Any, answer: Any) -> bool:
         """Hold back what follows if the answer says so; return whether this request may be sent again."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from ratekeeper import arguments
-from ratekeeper.core import Core
-from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.headers import Headers, HeaderWriter
 from ratekeeper.http.keys import KeyFunction, check_function
@@ -29,10 +27,8 @@ _log = logging.getLogger("ratekeeper")
 class Limited:
     """A limiter, and what is known of its rules."""
 
-    def __init__(self, limiter: Any, headers: Headers, hit_at_once: Callable[..., Decision] | None = None) -> None:
+    def __init__(self, limiter: Any, headers: Headers) -> None:
         self.limiter = limiter
-        self.core: Core = limiter._core  # noqa: SLF001 - what a request took is not public
-        self.hit_at_once = hit_at_once
         self.rules = limiter.rules
         self.shapes = any(rule.shapes for rule in self.rules.values())
         self.writer = HeaderWriter(self.rules, headers)

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ratekeeper.core import Costs
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.keys import KeyFunction
 from ratekeeper.http.request import Answer, Request
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
 from ratekeeper.rules import Rules
+from ratekeeper.ruleset import Costs
 
 RulesFunction = Callable[[Any], "Rules | Awaitable[Rules | None] | None"]
 CostFunction = Callable[[Any], "Costs | Awaitable[Costs]"]

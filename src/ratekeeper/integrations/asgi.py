@@ -52,8 +52,7 @@ class RateLimitMiddleware:
             return
         gate = self.gate
         request = ScopeRequest(scope)
-        begun = gate.begin(request)
-        admission = begun if begun is None or isinstance(begun, Admission) else await begun
+        admission = await gate.admit(request, correctable=False)
         if admission is None:
             await self.app(scope, receive, send)
             return

@@ -25,7 +25,6 @@ from django.http.response import HttpResponseBase
 from django.utils.module_loading import import_string
 
 from ratekeeper import stores
-from ratekeeper.core import Costs
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import Admission, Answer, AsyncGate, Gate, Options, Reply, Route
 from ratekeeper.http.headers import Fields
@@ -34,6 +33,7 @@ from ratekeeper.http.routes import CostFunction, Limit, SettleFunction
 from ratekeeper.integrations import django_settlement
 from ratekeeper.integrations.wsgi import MAX_HELD, EnvironRequest
 from ratekeeper.rates import show
+from ratekeeper.ruleset import Costs
 from ratekeeper.stores import AsyncRedisStore, Store
 
 __all__ = ["AsyncDjangoRequest", "DjangoRequest", "RateLimitMiddleware", "Route", "limited"]
@@ -141,7 +141,7 @@ class AsyncDjangoRequest(DjangoRequest):
 def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]) -> HttpResponseBase:
     """Let a request pass a gate to its view."""
     own = DjangoRequest(request)
-    admission = gate.begin(own)
+    admission = gate.admit(own, correctable=False)
     if admission is None:
         return view()
     if not admission.decision.allowed:

@@ -22,7 +22,6 @@ from flask import Blueprint, Flask, Request, Response, current_app, request
 from werkzeug.exceptions import TooManyRequests
 
 from ratekeeper import stores
-from ratekeeper.core import Costs
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule, RateLimited
 from ratekeeper.http import Admission, Answer, Gate, Headers, Reply, Route
@@ -31,6 +30,7 @@ from ratekeeper.http.keys import KeyFunction
 from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules_function
 from ratekeeper.integrations.wsgi import MAX_HELD, Counted, EnvironRequest
 from ratekeeper.rates import show
+from ratekeeper.ruleset import Costs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -234,7 +234,7 @@ def _current() -> Request:
 
 def _admit(own: Request, gate: Gate) -> None:
     asked = EnvironRequest(own.environ, own)
-    admission = gate.begin(asked)
+    admission = gate.admit(asked, correctable=False)
     if admission is None:
         return
     own.environ.setdefault(_PASSED, []).append(_Passed(gate, asked, admission))

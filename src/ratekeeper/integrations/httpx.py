@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx
 
-from ratekeeper.core import Costs, Keys
 from ratekeeper.http.outgoing import IDEMPOTENT, Library, Outgoing, by_host
 from ratekeeper.http.settlement import Settlement
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rules import Rules
+from ratekeeper.ruleset import Costs, Keys
 from ratekeeper.stores import Store
 
 __all__ = ["AsyncLimitedTransport", "LimitedTransport"]

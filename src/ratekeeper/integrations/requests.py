@@ -16,11 +16,11 @@ import requests
 from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3.exceptions import NewConnectionError
 
-from ratekeeper.core import Costs, Keys
 from ratekeeper.http.outgoing import IDEMPOTENT, Library, Outgoing, by_host
 from ratekeeper.http.settlement import Settlement
 from ratekeeper.limiter import Limiter
 from ratekeeper.rules import Rules
+from ratekeeper.ruleset import Costs, Keys
 from ratekeeper.stores import Store
 
 __all__ = ["LimitedAdapter"]

@@ -17,12 +17,12 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from ratekeeper.core import Costs
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import Gate, Route, by_address, by_user, first_of
 from ratekeeper.http.keys import KeyFunction
 from ratekeeper.http.routes import CostFunction, Limit
 from ratekeeper.integrations.django import DjangoRequest, Spec, gate_for
+from ratekeeper.ruleset import Costs
 
 __all__ = ["RateLimitThrottle"]
 
@@ -50,7 +50,7 @@ class RateLimitThrottle(BaseThrottle):
         cls: Any = type(self)
         gate: Gate = gate_for(Gate, _spec(cls), cls.scope or cls.__qualname__)
         own = DjangoRequest(request)
-        admission = gate.begin(own)
+        admission = gate.admit(own, correctable=False)
         if admission is None:
             return True
         decision = admission.decision

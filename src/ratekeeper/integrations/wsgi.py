@@ -39,7 +39,7 @@ class RateLimitMiddleware:
         """Serve one request."""
         gate = self.gate
         request = EnvironRequest(environ)
-        admission = gate.begin(request)
+        admission = gate.admit(request, correctable=False)
         if admission is None:
             return self.app(environ, start_response)
         if not admission.decision.allowed:

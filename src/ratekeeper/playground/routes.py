@@ -15,7 +15,7 @@ from ratekeeper.playground.visitors import Visitors
 from ratekeeper.service.api import MOST_ENTRIES, newest_entries
 from ratekeeper.service.web import Request, Response, json_response
 from ratekeeper.stores import MemoryStore
-from ratekeeper.stores.port import Inspection
+from ratekeeper.stores.protocol import Inspection
 
 if TYPE_CHECKING:
     from ratekeeper.service.app import Service

@@ -11,7 +11,7 @@ from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.service import bodies, openapi
 from ratekeeper.service.web import Problem, Request, Response, Router, json_response
-from ratekeeper.stores.port import Inspection
+from ratekeeper.stores.protocol import Inspection
 
 if TYPE_CHECKING:
     from ratekeeper.service.app import Limited, Service

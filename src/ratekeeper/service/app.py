@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping
 
-from ratekeeper import AsyncLimiter
+from ratekeeper import AsyncLimiter, flows
 from ratekeeper.algorithms import Rule
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.http import Headers, HeaderWriter
@@ -15,7 +15,7 @@ from ratekeeper.service import DEADLINE, api, asgi
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.live import Live
 from ratekeeper.service.web import HTML, Problem, Request, Response, Router
-from ratekeeper.stores import AsyncRedisStore, MemoryStore, from_url
+from ratekeeper.stores import Store, from_url
 
 _log = logging.getLogger("ratekeeper")
 MOST_LIMITERS = 1_000
@@ -36,7 +36,7 @@ class Limited:
 class Service:
     """What all routes share: one store, its limiters, the counters."""
 
-    def __init__(self, store: MemoryStore | AsyncRedisStore, deadline: float = DEADLINE) -> None:
+    def __init__(self, store: Store, deadline: float = DEADLINE) -> None:
         self.store = store
         self._deadline = deadline
         self.live = Live()
@@ -102,12 +102,11 @@ class App:
 
     async def close(self) -> None:
         """Close the connections to the store."""
-        if isinstance(self.service.store, AsyncRedisStore):
-            await self.service.store.close()
+        await flows.result(self.service.store.for_asyncio().close())
 
 
 def create_app(
-    store: str | MemoryStore | AsyncRedisStore = "memory://",
+    store: str | Store = "memory://",
     *,
     token: str | None = None,
     hosts: Collection[str] = (),
@@ -120,9 +119,7 @@ def create_app(
     by, besides localhost and addresses. Redis has `deadline` seconds for a decision; then this process decides.
     """
     if isinstance(store, str):
-        made = from_url(store, for_asyncio=True)
-        assert isinstance(made, MemoryStore | AsyncRedisStore)  # noqa: S101 - what for_asyncio asks for
-        store = made
+        store = from_url(store, for_asyncio=True)
     service = Service(store, deadline)
     router = Router()
     api.mount(router, service)

@@ -1,9 +1,11 @@
-"""Whether to ask a store that may be away."""
+"""Whether to ask a server that may be away."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
@@ -14,10 +16,7 @@ _log = logging.getLogger("ratekeeper")
 
 
 class Breaker:
-    """Keeps callers away from a store that does not answer, but for one of them a second.
-
-    As a context manager around a question to the store, it notes whether that was answered.
-    """
+    """Keeps callers away from a server that does not answer, but for one of them a second."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -25,33 +24,34 @@ class Breaker:
         self.is_open = False  # whether the store is taken to be away
         self._away_since_ns = 0
         self._ask_again_ns = 0
-        self.between_ns = PROBE_US * 1000  # from one question to the next, so that there is one at a time
         self.failures = 0  # decisions that the store was asked for and did not make
         self.openings = 0  # times that the store went away
 
-    def start_again(self) -> None:
-        """In a forked child whoever held the lock does not exist any more."""
+    def after_fork(self) -> None:
+        """Make a new lock: whoever held this one does not exist in the child."""
         self._lock = threading.Lock()
 
-    def __enter__(self) -> None:
-        if not self.admits():
-            raise StoreUnavailable("Redis is away", away=False)
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is None:
-            self.succeeded()
-        elif isinstance(error, StoreUnavailable):
+    @contextmanager
+    def asking(self, ends_ns: int) -> Iterator[None]:
+        """Note whether what is asked within is answered; StoreUnavailable if nobody is to ask now."""
+        if not self.admits(ends_ns):
+            raise StoreUnavailable(f"{self._name} is away", away=False)
+        try:
+            yield
+        except StoreUnavailable as error:
             self.noted(error)
+            raise
+        self.succeeded()
 
-    def admits(self) -> bool:
-        """Tell whether to ask the store; while it is away, one caller a second hears yes."""
+    def admits(self, ends_ns: int) -> bool:
+        """Tell whether to ask the server; while it is away, one caller a second hears yes, one at a time."""
         if not self.is_open:
             return True
         with self._lock:
             now = stopwatch()
             if now < self._ask_again_ns:
                 return False
-            self._ask_again_ns = now + self.between_ns
+            self._ask_again_ns = max(now + PROBE_US * 1000, ends_ns)
             return True
 
     def noted(self, error: StoreUnavailable) -> None:

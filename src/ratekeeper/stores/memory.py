@@ -6,18 +6,18 @@ import math
 import sys
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ratekeeper import keys
-from ratekeeper.algorithms import EMPTY
+from ratekeeper.algorithms.rule import EMPTY
 from ratekeeper.clock import Clock, wall_clock
 from ratekeeper.decision import NO_LAYERS, Answer, Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
-from ratekeeper.stores.gate import Gate, pause
-from ratekeeper.stores.port import Binding, Charge, Demand, Inspection, Key, Operation, Outcome
-from ratekeeper.stores.shelves import Shelves, Table
+from ratekeeper.stores.eviction import EvictionQueue, Table
+from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot, outcome_at
+from ratekeeper.stores.spinlock import SpinLock, pause
 
 _LOOKS = 8  # tables looked at when a limiter is made
 _new = tuple.__new__  # makes a Decision in half the time of its constructor
@@ -30,13 +30,15 @@ class MemoryStore:
     has expired, then what has used the smallest share of its limit, of equals what is full again soonest.
     """
 
+    may_be_away = False
+
     def __init__(self, max_keys: int = 1_000_000) -> None:
         if isinstance(max_keys, bool) or not isinstance(max_keys, int):
             raise TypeError(f"max_keys must be an int of at least 1, not {show(max_keys)}")
         if max_keys < 1:
             raise InvalidRule(f"max_keys must be at least 1, not {max_keys}")
-        self._gate = Gate()
-        self._shelves = Shelves(max_keys)
+        self._lock = SpinLock()
+        self._eviction = EvictionQueue(max_keys)
         self._tables: dict[tuple[str, str, str], Table] = {}
         self._clock: Clock = wall_clock
         self._ended: deque[Sequence[Binding]] = deque()  # the rules of limiters that are no more
@@ -48,49 +50,56 @@ class MemoryStore:
     @property
     def max_keys(self) -> int:
         """How many keys the store holds at most; a request on several rules has one for each."""
-        return self._shelves.max_keys
+        return self._eviction.max_keys
 
     @property
     def size(self) -> int:
         """How many keys are in use now."""
-        return self._shelves.stored
+        return self._eviction.stored
 
     @property
     def evictions(self) -> int:
         """How many keys had to go before their time because the store was full."""
-        return self._shelves.evictions
+        return self._eviction.evictions
+
+    def for_threads(self) -> MemoryStore:
+        return self
+
+    def for_asyncio(self) -> MemoryStore:
+        return self
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
-        self._gate.alone(self._bind, binding, clock or wall_clock)
+        self._lock.call(self._bind, binding, clock or wall_clock)
 
     def unbind(self, bindings: Sequence[Binding]) -> None:
-        """Note that a limiter is no more; garbage collection may do so inside the gate, so the next bind sees to it."""
+        """Note that a limiter is no more; garbage collection may do so inside the lock, so the next bind sees to it."""
         self._ended.append(bindings)
 
-    def execute(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None) -> Outcome:
-        """Decide or change all demands at one instant; a hit takes all or nothing.
+    def agrees_on(self, clock: Clock | None) -> bool:
+        """Tell whether a limiter with this clock can be bound."""
+        return not self._tables or (clock or wall_clock) == self._clock
 
-        What is neither a hit nor a peek is answered as a peek of cost 1 would be, afterwards.
-        """
-        return self._gate.alone(self._execute, operation, demands, charge)
+    def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome:  # noqa: ARG002 - it is quick
+        """Decide or change all demands at one instant; all or nothing."""
+        return self._lock.call(self._execute, demands)
 
     def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         """Show how each demand's key is stored."""
-        return self._gate.alone(self._inspect, demands)
+        return self._lock.call(self._inspect, demands)
 
-    def snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
+    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot:  # noqa: ARG002 - as above
         """Return the time and a copy of the state of each demand's key."""
-        return self._gate.alone(self._snapshot, demands)
+        return self._lock.call(self._snapshot, demands)
 
     def close(self) -> None:
         """Forget everything."""
-        self._gate.alone(self._close)
+        self._lock.call(self._close)
 
-    def hitter(self, binding: Binding, general: Callable[[Any, Any], Decision]) -> Callable[..., Decision]:
-        """Return the shortest way to `hit` one rule with a str key and an int cost; all else goes to `general`."""
-        free = self._gate.free
-        shelves = self._shelves
+    def quick_hit(self, binding: Binding) -> QuickHit:
+        """Return the shortest way to hit one rule with a str key and an int cost: `execute` without the calls."""
+        free = self._lock.free
+        eviction = self._eviction
         clock = self._clock
         table = self._tables[binding.space]
         states = table.states
@@ -100,11 +109,11 @@ class MemoryStore:
         name = binding.name
         one = 1
 
-        def hit(key: Any, cost: Any = 1) -> Decision:
+        def hit(key: Any, cost: Any) -> Decision | None:
             if key.__class__ is not str or (cost is not one and (cost.__class__ is not int or cost < 1)):
-                return general(key, cost)
+                return None
             tries = 0
-            while True:  # as in Gate.alone, without the call
+            while True:  # as in SpinLock.call, without the call
                 try:
                     del free[0]
                 except KeyError:
@@ -119,11 +128,11 @@ class MemoryStore:
                 state, allowed, remaining, retry_after, reset_after, delay = decide(before, now, cost, True)
                 if state is not before:
                     if before is None:
-                        shelves.add(table, key, state, now)
+                        eviction.add(table, key, state, now)
                     else:
                         states[key] = state
-                if now >= shelves.due:
-                    shelves.collect(now)
+                if now >= eviction.due:
+                    eviction.collect(now)
             finally:
                 free[0] = True
             return _new(
@@ -144,7 +153,7 @@ class MemoryStore:
         return hit
 
     def _bind(self, binding: Binding, clock: Clock) -> None:
-        if self._tables and clock != self._clock:
+        if not self.agrees_on(clock):
             raise InvalidRule(
                 f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
             )
@@ -175,33 +184,43 @@ class MemoryStore:
             else:
                 del self._tables[space]
 
-    def _execute(self, operation: Operation, demands: Sequence[Demand], charge: Charge | None) -> Outcome:
+    def _execute(self, demands: Sequence[Demand]) -> Outcome:
         now = self._now()
-        if operation == "hit" and all(self._peek(demand, now, demand.cost)[0] for demand in demands):
-            answers = [self._hit(demand, now) for demand in demands]
-        elif operation in ("hit", "peek"):
-            answers = [self._peek(demand, now, demand.cost) for demand in demands]
-        else:
-            for position, demand in enumerate(demands):
-                self._change(operation, demand, now, charge, position)
-            answers = [self._peek(demand, now, 1) for demand in demands]
-        if now >= self._shelves.due:
-            self._shelves.collect(now)
-        return Outcome(now, answers)
+        denied = len(demands) > 1 and any(self._denies(demand, now) for demand in demands)
+        answers = [self._do(demand, now, denied) for demand in demands]
+        if now >= self._eviction.due:
+            self._eviction.collect(now)
+        return outcome_at(now, answers)
+
+    def _denies(self, demand: Demand, now: int) -> bool:
+        """Tell whether a demand denies the whole request."""
+        return demand.binds and demand.operation in ("hit", "peek") and not self._peek(demand, now, demand.cost)[0]
+
+    def _do(self, demand: Demand, now: int, denied: bool) -> Answer:
+        """Do what a demand asks for, unless its request is denied, and answer it."""
+        operation = demand.operation
+        if operation == "peek" or (denied and operation == "hit"):
+            return self._peek(demand, now, demand.cost)
+        if operation == "hit":
+            return self._hit(demand, now)
+        if not denied:
+            self._change(demand, now)
+        return self._peek(demand, now, 1)
 
     def _inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         now = self._now()
         return [self._inspection(demand, now) for demand in demands]
 
-    def _snapshot(self, demands: Sequence[Demand]) -> tuple[int, list[Any]]:
+    def _snapshot(self, demands: Sequence[Demand]) -> Snapshot:
         states = [self._state(demand) for demand in demands]
-        return self._now(), [state[:] if isinstance(state, array) else state for state in states]
+        rules = [demand.binding.rule for demand in demands]
+        return Snapshot(self._now(), rules, [state[:] if isinstance(state, array) else state for state in states])
 
     def _close(self) -> None:
-        self._shelves.clear()
+        self._eviction.clear()
         for table in self._tables.values():
             table.states.clear()
-            table.shelves.clear()
+            table.cohorts.clear()
             table.emptied.clear()
 
     def _now(self) -> int:
@@ -214,33 +233,33 @@ class MemoryStore:
         return demand.binding.rule.decide(self._state(demand), now, cost, False)[1:]
 
     def _hit(self, demand: Demand, now: int) -> Answer:
-        binding, key, cost = demand
         before = self._state(demand)
-        step = binding.rule.decide(before, now, cost, True)
-        self._write(binding, key, before, step[0], now)
+        step = demand.binding.rule.decide(before, now, demand.cost, True)
+        if step[1]:
+            self._write(demand, before, step[0], now)
         return step[1:]
 
-    def _change(self, operation: Operation, demand: Demand, now: int, charge: Charge | None, position: int) -> None:
-        binding, key, cost = demand
+    def _change(self, demand: Demand, now: int) -> None:
+        rule, operation, cost = demand.binding.rule, demand.operation, demand.cost
         before = self._state(demand)
         if operation == "charge":
-            state = binding.rule.charge(before, now, cost)
+            state = rule.charge(before, now, cost)
         elif before is None:
             return
         elif operation == "reset":
             state = EMPTY
         elif operation == "refund":
-            state = binding.rule.refund(before, now, cost)
-        elif charge is not None:
-            state = binding.rule.give_back(before, now, cost, charge.at_us[position], charge.ends_us[position])
-        self._write(binding, key, before, state, now)
+            state = rule.refund(before, now, cost)
+        elif demand.receipt is not None:
+            state = rule.give_back(before, now, cost, demand.receipt.at_us, demand.receipt.ends_us)
+        self._write(demand, before, state, now)
 
-    def _write(self, binding: Binding, key: Key, before: Any, state: Any, now: int) -> None:
-        table = self._tables[binding.space]
+    def _write(self, demand: Demand, before: Any, state: Any, now: int) -> None:
+        table, key = self._tables[demand.binding.space], demand.key
         if before is None:
-            self._shelves.add(table, key, state, now)
+            self._eviction.add(table, key, state, now)
         elif not state:
-            self._shelves.empty(table, key)
+            self._eviction.empty(table, key)
         elif state is not before:
             table.states[key] = state
 

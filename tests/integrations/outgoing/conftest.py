@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ratekeeper import lines
+from ratekeeper import queues
 from ratekeeper.testing import ManualClock
 from tests import servers
 from tests.integrations.outgoing.faces import FACES, awaited
@@ -82,7 +82,7 @@ class Sleepers:
 def sleepers(monkeypatch):
     sleepers = Sleepers()
 
-    class Waiter(lines.Waiter):
+    class Waiter(queues.Waiter):
         def sleep(self, seconds):
             sleepers.asleep.add(self)
             try:
@@ -90,7 +90,7 @@ def sleepers(monkeypatch):
             finally:
                 sleepers.asleep.discard(self)
 
-    class AsyncWaiter(lines.AsyncWaiter):
+    class AsyncWaiter(queues.AsyncWaiter):
         async def sleep(self, seconds):
             sleepers.asleep.add(self)
             try:
@@ -98,6 +98,6 @@ def sleepers(monkeypatch):
             finally:
                 sleepers.asleep.discard(self)
 
-    monkeypatch.setattr("ratekeeper.lines.Waiter", Waiter)
-    monkeypatch.setattr("ratekeeper.lines.AsyncWaiter", AsyncWaiter)
+    monkeypatch.setattr("ratekeeper.queues.Waiter", Waiter)
+    monkeypatch.setattr("ratekeeper.queues.AsyncWaiter", AsyncWaiter)
     return sleepers

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from ratekeeper import FixedWindow, Limiter, SlidingWindowLog
+from ratekeeper.flows import run
 from ratekeeper.http import settlement
-from ratekeeper.stores.port import Charge
 from tests import servers
 from tests.integrations.outgoing.faces import FACES
 from tests.integrations.outgoing.origin import Said
@@ -192,10 +192,13 @@ def test_a_store_that_is_away_at_the_settlement_does_not_cost_the_answer(tokens,
 
 
 def test_a_store_that_is_away_when_a_request_could_not_be_sent_is_told_of_once(caplog):
-    core = Limiter(BUDGET, f"redis://127.0.0.1:{servers.free_port()}", on_error="raise")._core
-    ledger = settlement.Ledger(core, None)
-    for _ in range(2):
-        assert list(ledger.give_back(core.demands("k"), Charge([0, 0], [0, 0]))) == []
+    redis = servers.RedisServer(servers.programs()[servers.newest()])
+    limiter = Limiter(BUDGET, redis.url, on_error="raise", deadline=10)
+    reservations = [limiter.take("k") for _ in range(2)]
+    redis.stop()
+    ledger = settlement.Ledger(None)
+    for taken in reservations:
+        run(ledger.give_back(taken))
     assert caplog.text.count("the store is away, and what a request took is not given back") == 1
 
 

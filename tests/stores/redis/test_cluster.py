@@ -130,7 +130,7 @@ def before_the_charge(monkeypatch, limiter, key, action):
     node_of = limiter.store._node_of
 
     def interposed(request):
-        if request.operation == "hit" and request.demands[0].key == key:
+        if (request[0].operation, request[0].key) == ("hit", key):
             action()
         return node_of(request)
 

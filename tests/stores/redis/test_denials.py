@@ -8,7 +8,7 @@ import pytest
 from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter, SlidingWindowLog, StoreUnavailable, TokenBucket
 from ratekeeper.clock import stopwatch
 from ratekeeper.stores import AsyncRedisStore, RedisStore
-from ratekeeper.stores.port import Binding, Demand, Outcome
+from ratekeeper.stores.protocol import Binding, Demand, Outcome
 from ratekeeper.stores.redis.denials import Denials
 from ratekeeper.testing import ManualClock
 from tests.proxy import Proxy
@@ -229,15 +229,15 @@ BINDING = Binding("r", RULE, ("p", RULE.algorithm, "r"))
 DENIED = Outcome(0, [(False, 0, 500_000, 0, 0)], steady_us=500_000)
 
 
-def demands(key):
-    return [Demand(BINDING, key, 1)]
+def demands(key, operation="hit"):
+    return [Demand(BINDING, key, 1, operation)]
 
 
 def test_only_so_many_are_remembered_the_latest_ones():
     denials = Denials(most=3)
     denials.timer = lambda: 0
     for key in "abcd":
-        denials.note("hit", demands(key), DENIED, 0)
+        denials.note(demands(key), DENIED, 0)
     assert [denials.recall(demands(key)) is not None for key in "abcd"] == [False, True, True, True]
     assert (len(denials._held), len(denials._by_key)) == (3, 3)
 
@@ -245,11 +245,11 @@ def test_only_so_many_are_remembered_the_latest_ones():
 def test_a_denial_that_was_on_its_way_while_something_was_given_back_is_not_held():
     denials = Denials()
     denials.timer = lambda: 100
-    denials.note("refund", demands("a"), Outcome(0, [(True, 1, 0, 0, 0)]), 50)
-    denials.note("hit", demands("a"), DENIED, 60)
-    denials.note("hit", demands("b"), DENIED, 60)
+    denials.note(demands("a", "refund"), Outcome(0, [(True, 1, 0, 0, 0)]), 50)
+    denials.note(demands("a"), DENIED, 60)
+    denials.note(demands("b"), DENIED, 60)
     assert (denials.recall(demands("a")), denials.recall(demands("b")) is not None) == (None, True)
-    denials.note("hit", demands("a"), DENIED, 101)
+    denials.note(demands("a"), DENIED, 101)
     assert denials.recall(demands("a")) is not None
 
 
@@ -257,8 +257,8 @@ def test_when_too_much_was_given_back_to_list_only_later_denials_are_held():
     denials = Denials(most=2)
     denials.timer = lambda: 100
     for key in "abc":
-        denials.note("refund", demands(key), Outcome(0, [(True, 1, 0, 0, 0)]), 50)
-    denials.note("hit", demands("x"), DENIED, 99)
+        denials.note(demands(key, "refund"), Outcome(0, [(True, 1, 0, 0, 0)]), 50)
+    denials.note(demands("x"), DENIED, 99)
     assert denials.recall(demands("x")) is None
-    denials.note("hit", demands("x"), DENIED, 101)
+    denials.note(demands("x"), DENIED, 101)
     assert denials.recall(demands("x")) is not None

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratekeeper import FixedWindow, TokenBucket
-from ratekeeper.stores.port import Binding, Charge, Demand
+from ratekeeper.stores.protocol import Binding, Demand, Receipt
 from ratekeeper.stores.redis import script, wire
-from ratekeeper.stores.redis.wire import Request
 
 RULE = FixedWindow(10, 60)
 BINDING = Binding("user", RULE, ("ratekeeper", RULE.algorithm, "user"))
@@ -82,31 +81,30 @@ def test_requests_in_a_row_that_are_alike_become_one_run():
     bucket = TokenBucket(5, 10)
     other = Binding("b", bucket, ("ratekeeper", bucket.algorithm, "b"))
     wires = {id(binding): wire.wire_of(binding) for binding in (BINDING, other)}
-    hits = [Request("hit", [Demand(BINDING, str(number), 1)]) for number in range(3)]
-    hot = [Request("hit", [Demand(BINDING, "hot", 2)])] * 5
-    both = Request("peek", [Demand(BINDING, "0", 2), Demand(other, "0", 10**30)])
-    back = Request("give_back", [Demand(BINDING, "0", 1)], Charge([7], [9]))
+    hits = [[Demand(BINDING, str(number), 1)] for number in range(3)]
+    hot = [[Demand(BINDING, "hot", 2)]] * 5
+    both = [Demand(BINDING, "0", 2, "peek", binds=False), Demand(other, "0", 10**30, "peek")]
+    back = [Demand(BINDING, "0", 1, "give_back", receipt=Receipt(7, 9))]
     names, argument = wire.encode(123, [*hits, *hot, hits[0], both, back, back], wires)
     assert msgpack.unpackb(argument) == [
         *(123, 2, "fixed_window", 10, 60_000_000, 0, 0, "bucket", 5, 1, 100_000, 0),
-        *("hit", 3, 1, 1, 1, 1),
-        *("hit", 1, 5, 1, 1, 2),
-        *("hit", 1, 1, 1, 1, 1),
-        *("peek", 1, 1, 2, 1, 2, 2, wire.MAX_COST),
-        *("give_back", 1, 1, 1, 1, 1, 7, 9),
-        *("give_back", 1, 1, 1, 1, 1, 7, 9),
+        *(3, 1, 1, "hit", True, 1, 1),
+        *(1, 5, 1, "hit", True, 1, 2),
+        *(1, 1, 1, "hit", True, 1, 1),
+        *(1, 1, 2, "peek", False, 1, 2, "peek", True, 2, wire.MAX_COST),
+        *(1, 2, 1, "give_back", True, 1, 1, 7, 9),
     ]
     tags = [name.rpartition(b"{")[2] for name in names]
-    assert tags == [b"0}", b"1}", b"2}", b"hot}", b"0}", b"0}", b"0}", b"0}", b"0}"]
+    assert tags == [b"0}", b"1}", b"2}", b"hot}", b"0}", b"0}", b"0}", b"0}"]
 
 
 def test_without_a_clock_the_server_tells_the_time():
-    _, argument = wire.encode(None, [Request("peek", [Demand(BINDING, "k", 1)])], {id(BINDING): WIRE})
+    _, argument = wire.encode(None, [[Demand(BINDING, "k", 1, "peek")]], {id(BINDING): WIRE})
     assert msgpack.unpackb(argument)[0] is False
 
 
 def test_a_lone_hit_is_the_rule_and_the_cost():
-    names, argument = wire.encode(None, [Request("hit", [Demand(BINDING, "k", 7)])], {id(BINDING): WIRE})
+    names, argument = wire.encode(None, [[Demand(BINDING, "k", 7)]], {id(BINDING): WIRE})
     assert (len(names), list(msgpack.Unpacker(io.BytesIO(argument)))) == (1, ["fixed_window", 10, 60_000_000, 0, 0, 7])
 
 
@@ -124,6 +122,6 @@ def test_the_script_is_constant_and_has_the_bounds_of_the_rules():
 
 
 def test_an_answer_to_one_request_is_none_to_several():
-    request = Request("hit", [Demand(BINDING, "k", 1)])
+    request = [Demand(BINDING, "k", 1)]
     with pytest.raises(IndexError):
         wire.decode([0] * 7, [request] * 4)

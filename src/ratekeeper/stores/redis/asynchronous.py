@@ -9,8 +9,9 @@ from typing import Any
 
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
+from ratekeeper.stores.protocol import Demand, Inspection, Outcome, Snapshot
 from ratekeeper.stores.redis import connect, layers
+from ratekeeper.stores.redis.asked import Asked
 from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, Base, interrupted, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address, Flow, Send, Torn, Unanswered, Unit, Unsent, converse
 from ratekeeper.stores.redis.wire import Request, Result
@@ -25,37 +26,39 @@ _of_parents: list[Any] = []
 class AsyncRedisStore(Base):
     """Keeps state on Redis servers, for event loops; each loop has connections of its own."""
 
-    for_asyncio = True
-
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
-        super().__init__(source, remember_denials=remember_denials)
-        self._start()
+        super().__init__(source, for_asyncio=True, remember_denials=remember_denials)
+        self.after_fork()
 
-    def _start(self) -> None:
-        super()._start()
+    def for_threads(self) -> AsyncRedisStore:
+        raise TypeError(f"{self!r} has to be awaited; a Limiter needs a RedisStore")
+
+    def for_asyncio(self) -> AsyncRedisStore:
+        return self
+
+    def after_fork(self) -> None:
+        super().after_fork()
         if hasattr(self, "_hubs"):
             _of_parents.append(self._hubs)  # if they were garbage, they would close what they share with a parent
         self._hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
 
-    def execute(
-        self,
-        operation: Operation,
-        demands: Sequence[Demand],
-        charge: Charge | None = None,
-        seconds: float = _PATIENCE,
-    ) -> Awaitable[Outcome]:
+    def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
         """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
-        request: Request = tuple.__new__(Request, (operation, demands, charge))
+        known = self.denials.recall(demands) if self.denials is not None else None
+        if known is not None:
+            return known
         hub = self._hubs.get(asyncio.get_running_loop()) or self._hub()
-        return hub.execute(request, seconds) if hub.only is None else hub.only.enter(request, seconds)
+        ends = hub.loop.time() + (_PATIENCE if ends_ns is None else (ends_ns - stopwatch()) / 1e9)
+        return hub.execute(demands, ends) if hub.only is None else hub.only.enter(demands, ends)
 
     async def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         """Show how each demand's key is stored."""
         return self._seen(demands, await self._hub().ask(self._look(demands), _PATIENCE))
 
-    async def snapshot(self, demands: Sequence[Demand], seconds: float = _PATIENCE) -> tuple[int, list[Any]]:
+    async def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot:
         """Return the time and the state of each demand's key."""
         self._refuse_if_away(demands)
+        seconds = _PATIENCE if ends_ns is None else (ends_ns - stopwatch()) / 1e9
         return self._states(demands, await self._hub().ask(self._look(demands), seconds))
 
     async def close(self) -> None:
@@ -96,18 +99,18 @@ class Hub:
             lane = self._lanes[address] = Lane(self, address)
         return lane
 
-    async def execute(self, request: Request, seconds: float) -> Outcome:
+    async def execute(self, request: Request, ends: float) -> Outcome:
         """Have a request decided by the nodes that have its keys."""
-        ends = self.loop.time() + seconds
+        asked_at = self.loop.time()
         if not self.store.topology.is_known:
-            await self._find_nodes(seconds)
+            await self._find_nodes(ends - asked_at)
         parts = layers.parts_of(request)
         try:
             if len(parts) == 1:
-                return await self._at_its_node(request, seconds, ends)
-            return await self._across(request, parts, seconds, ends)
+                return await self._at_its_node(request, ends, asked_at)
+            return await self._across(request, parts, ends, asked_at)
         except Torn:  # keys of one slot, which is on its way to another node
-            return await self._across(request, layers.singly(request), seconds, ends)
+            return await self._across(request, layers.singly(request), ends, asked_at)
 
     async def ask(self, units: Sequence[Unit], seconds: float) -> Sequence[Unit]:
         """Send commands that are no decision; as many at a time as there are calls."""
@@ -132,8 +135,8 @@ class Hub:
             while idle:
                 await idle.pop().disconnect(nowait=True)
 
-    def _at_its_node(self, request: Request, seconds: float, ends: float | None) -> Awaitable[Outcome]:
-        return self.lane(self.store._node_of(request)).enter(request, seconds, ends)  # noqa: SLF001
+    def _at_its_node(self, request: Request, ends: float, asked_at: float) -> Awaitable[Outcome]:
+        return self.lane(self.store._node_of(request)).enter(request, ends, asked_at)  # noqa: SLF001
 
     async def _across(self, *asked: Any) -> Outcome:
         """Decide a request part by part; if the caller is cancelled, that does not end halfway."""
@@ -147,14 +150,17 @@ class Hub:
         if not deciding.cancelled():
             deciding.exception()  # which nobody hears of whose caller has gone
 
-    async def _part_by_part(self, request: Request, parts: layers.Parts, seconds: float, ends: float) -> Outcome:
+    async def _part_by_part(self, request: Request, parts: layers.Parts, ends: float, asked_at: float) -> Outcome:
         sent_ns = stopwatch()
+        seconds = ends - asked_at
         flow = layers.across(request, parts)
         try:
             asked = next(flow)
             while True:
-                voids = layers.voids(request, asked)  # which goes on when the caller has no time left
-                calls = [self._at_its_node(part, seconds, None if voids else ends) for part in asked]
+                voids = isinstance(asked, layers.Voids)  # which goes on when the caller has no time left
+                now = self.loop.time()
+                times = (now + seconds, now) if voids else (ends, asked_at)
+                calls = [self._at_its_node(part, *times) for part in asked]
                 answers = asyncio.gather(*calls, return_exceptions=True)
                 await asyncio.wait([answers], timeout=ends - self.loop.time() if voids else None)
                 asked = flow.send(answers.result() if answers.done() else ())
@@ -184,7 +190,7 @@ class Hub:
         async def find() -> None:
             async with self._asking:
                 if not self.store.topology.is_known:
-                    with self.store.breaker:
+                    with self.store.breaker.asking(stopwatch() + int(seconds * 1e9)):
                         await self.run(self.store.topology.discover(), seconds)
 
         try:
@@ -258,19 +264,6 @@ class Hub:
                 await connection.disconnect(nowait=True)
 
 
-class _Asked:
-    """One caller's request on its way."""
-
-    __slots__ = ("asked_at", "ends", "future", "request", "sent_at")
-
-    def __init__(self, request: Request, future: asyncio.Future[Outcome], asked_at: float, ends: float) -> None:
-        self.request = request
-        self.future = future
-        self.asked_at = asked_at
-        self.ends = ends
-        self.sent_at: float | None = None
-
-
 class Lane:
     """The calls of one event loop to one server."""
 
@@ -278,34 +271,34 @@ class Lane:
         self._hub = hub
         self._loop = hub.loop
         self._breaker = hub.store.breaker_of(address)
-        self._waiting: deque[_Asked] = deque()
-        self._calls: dict[asyncio.Task[None], Sequence[_Asked]] = {}
+        self._waiting: deque[Asked] = deque()
+        self._calls: dict[asyncio.Task[None], Sequence[Asked]] = {}
         self._due = False
         self._closed = False
-        self._by_patience: dict[float, deque[_Asked]] = {}  # in each, who came first runs out of time first, or nearly
+        self._looks_at = 0.0  # when a timer looks after those who run out of time; 0: none is set
+        self._pending: deque[Asked] = deque()  # who runs out of time first is first, or nearly
 
-    def enter(self, request: Request, seconds: float, ends: float | None = None) -> asyncio.Future[Outcome]:
+    def enter(self, request: Request, ends: float, asked_at: float | None = None) -> asyncio.Future[Outcome]:
         """Have a request decided, together with what else this loop asks for."""
         loop = self._loop
         future: asyncio.Future[Outcome] = loop.create_future()
-        if self._breaker.is_open and not self._breaker.admits():
+        now = loop.time()
+        if self._breaker.is_open and not self._breaker.admits(stopwatch() + int((ends - now) * 1e9)):
             future.set_exception(StoreUnavailable("Redis is away", away=False))
             return future
-        now = loop.time()
-        ends = ends or now + seconds
-        asked = _Asked(request, future, ends - seconds, ends)
+        asked = Asked(request, future, asked_at or now, ends)
         self._waiting.append(asked)
         if not self._due and len(self._calls) < MOST_IN_FLIGHT:
             self._due = True
             loop.call_soon(self._set_off)  # behind all that runs in this turn of the loop, which may ask as well
-        if ends < now + seconds - _SOONER:  # a later part of a request
+        pending = self._pending
+        if ends < self._looks_at or (pending and ends < pending[-1].ends - _SOONER):
             timer = loop.call_at(ends, self._give_up, asked)
             future.add_done_callback(lambda _: timer.cancel())
             return future
-        pending = self._by_patience.get(seconds)
-        if pending is None:
-            pending = self._by_patience[seconds] = deque()
-            loop.call_at(ends, self._run_out, seconds)
+        if not self._looks_at:
+            self._looks_at = ends
+            loop.call_at(ends, self._run_out)
         while pending and pending[0].future.done():
             pending.popleft()
         pending.append(asked)
@@ -319,21 +312,22 @@ class Lane:
         for call in list(self._calls):
             call.cancel()
 
-    def _run_out(self, seconds: float) -> None:
+    def _run_out(self) -> None:
         """Answer those whose time is over, and look again when the next one's is."""
         loop = self._loop
-        pending = self._by_patience[seconds]
+        pending = self._pending
         now = loop.time()
-        while pending and (pending[0].future.done() or pending[0].ends <= now):
-            asked = pending.popleft()
-            if not asked.future.done():
-                self._give_up(asked)
-        if pending:
-            loop.call_at(pending[0].ends, self._run_out, seconds)
-        else:
-            del self._by_patience[seconds]
+        try:
+            while pending and (pending[0].future.done() or pending[0].ends <= now):
+                asked = pending.popleft()
+                if not asked.future.done():
+                    self._give_up(asked)
+        finally:  # a handler of the log may raise
+            self._looks_at = pending[0].ends if pending else 0.0
+            if pending:
+                loop.call_at(self._looks_at, self._run_out)
 
-    def _give_up(self, asked: _Asked) -> None:
+    def _give_up(self, asked: Asked) -> None:
         seconds = asked.ends - asked.asked_at
         self._settle(asked, StoreUnavailable(f"Redis did not decide within {seconds:.3g} s"))
 
@@ -343,7 +337,7 @@ class Lane:
         while self._waiting and len(self._calls) < MOST_IN_FLIGHT:
             # Of a crowd that comes at once the server decides one half while the other half is prepared.
             most = MOST_IN_A_CALL if self._calls else min(MOST_IN_A_CALL, max(_FEW, (len(self._waiting) + 1) // 2))
-            batch: list[_Asked] = []
+            batch: list[Asked] = []
             while self._waiting and len(batch) < most:
                 asked = self._waiting.popleft()
                 if not asked.future.done():  # cancelled, or out of time, before it was sent: not executed
@@ -361,7 +355,7 @@ class Lane:
         if self._waiting and not self._due and not self._closed:
             self._set_off()
 
-    async def _serve(self, batch: Sequence[_Asked]) -> None:
+    async def _serve(self, batch: Sequence[Asked]) -> None:
         results: Sequence[Result]
         now = self._loop.time()
         for asked in batch:
@@ -376,7 +370,7 @@ class Lane:
         for asked, result in zip(batch, results, strict=True):
             self._settle(asked, result)
 
-    def _settle(self, asked: _Asked, result: Result) -> None:
+    def _settle(self, asked: Asked, result: Result) -> None:
         """Tell a caller what came of its request, and the breaker whether Redis answered."""
         future = asked.future
         if future.done() and not future.cancelled():
@@ -387,12 +381,13 @@ class Lane:
             if not future.done():
                 future.set_result(result)
         else:
+            self._hub.store.doubt(asked.request)
             if not result.away or self._tells(asked, result.__cause__):
                 self._breaker.noted(result)
             if not future.done():
                 future.set_exception(unavailable(result))
 
-    def _tells(self, asked: _Asked, error: BaseException | None) -> bool:
+    def _tells(self, asked: Asked, error: BaseException | None) -> bool:
         if asked.sent_at is None or self._loop.time() - asked.ends > _LATE:
             return False
         took_ns = self._hub.store.took_ns

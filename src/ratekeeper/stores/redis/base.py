@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-import weakref
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from ratekeeper.algorithms import Rule
+from ratekeeper import forks
+from ratekeeper.algorithms.rule import Rule
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
-from ratekeeper.stores.memory import MemoryStore
-from ratekeeper.stores.port import Binding, Demand, Inspection, Operation, Outcome, Recall, outcome_at, recall_nothing
+from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot, outcome_at
 from ratekeeper.stores.redis import connect, urls, wire
 from ratekeeper.stores.redis.denials import Denials
 from ratekeeper.stores.redis.exchange import (
@@ -45,24 +43,21 @@ _POLICY: Command = (b"INFO", b"memory")
 class Base:
     """Redis servers, by URL or as an existing redis-py client or pool connects to them."""
 
-    for_asyncio: ClassVar[bool]
+    may_be_away = True
 
-    def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
+    def __init__(self, source: Any, *, for_asyncio: bool, remember_denials: bool) -> None:
         self.denials = Denials() if remember_denials else None
-        self.recall: Recall = self.denials.recall if self.denials else recall_nothing
-        """Return the answer to a hit that Redis has denied just now and would deny again."""
-        self.topology = connect.topology_of(source, for_asyncio=self.for_asyncio)
+        self.topology = connect.topology_of(source, for_asyncio=for_asyncio)
         self._refusal, self.troubles = connect.errors()
         self._shown = urls.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         self._wires: dict[int, wire.Wire] = {}
         self._bound: dict[int, Binding] = {}  # keeps what the ids of the wires stand for
         self._clock: Clock | None = None
-        self.local = MemoryStore()  # what all limiters of this store go by while it is away
         self.took_ns = 0  # how long the latest answer took
         self.breaker = Breaker(repr(self))
         self.node_breakers: dict[Address, Breaker] = {}
         self._known_policies: set[Address | None] = set()  # the servers whose policy has been looked at
-        _stores.add(self)
+        forks.renew_in_child(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._shown})"
@@ -96,13 +91,7 @@ class Base:
                 self.node_breakers.pop(gone, None)
             name = f"{self!r} node {address.host}:{address.port}"
             breaker = self.node_breakers.setdefault(address, Breaker(name))
-            breaker.between_ns = self.breaker.between_ns
         return breaker
-
-    def expect_calls_of(self, seconds: float) -> None:
-        """Note how long a call may take: a server that is away is not asked again meanwhile."""
-        for breaker in (self.breaker, *self.node_breakers.values()):
-            breaker.between_ns = max(breaker.between_ns, int(seconds * 1e9))
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
@@ -110,8 +99,6 @@ class Base:
             raise InvalidRule(
                 f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
             )
-        if clock != self._clock:
-            self.local = MemoryStore()
         self._clock = clock
         if self.denials is not None:
             self.denials.timer = clock or stopwatch
@@ -124,12 +111,16 @@ class Base:
             self._bound.pop(id(binding), None)
             self._wires.pop(id(binding), None)
 
-    def _start(self) -> None:
-        """Begin with nothing under way; in a forked child, begin again."""
+    def quick_hit(self, binding: Binding) -> QuickHit | None:  # noqa: ARG002 - the way to a server is never that short
+        """Return nothing: the way to a server is never that short."""
+        return None
+
+    def after_fork(self) -> None:
+        """Begin again with nothing under way: the other threads do not exist, and the sockets are the parent's."""
         for breaker in (self.breaker, *self.node_breakers.values()):
-            breaker.start_again()
+            breaker.after_fork()
         if self.denials is not None:
-            self.denials.start_again()
+            self.denials.after_fork()
 
     def _now(self) -> int | None:
         """Return the injected clock's time in microseconds; None: the server's own counts."""
@@ -186,7 +177,7 @@ class Base:
 
     def _node_of(self, request: Request) -> Address | None:
         """Return which node of the cluster a request of one slot goes to."""
-        return self.topology.address(wire.slot_of(request.demands[0].key))
+        return self.topology.address(wire.slot_of(request[0].key))
 
     def _at_once(self, reply: Any, requests: Sequence[Request], sent_ns: int) -> list[Outcome] | None:
         """Return what a call to the only server there is decided; None: nothing yet, `_decide` has to see to it."""
@@ -203,7 +194,7 @@ class Base:
             return [(None, list(range(len(requests))))]
         groups: dict[int, list[int]] = {}
         for at, request in enumerate(requests):
-            groups.setdefault(wire.slot_of(request.demands[0].key), []).append(at)
+            groups.setdefault(wire.slot_of(request[0].key), []).append(at)
         return list(groups.items())
 
     def _outcomes(self, reply: Any, requests: Sequence[Request], sent_ns: int) -> list[Outcome]:
@@ -216,7 +207,7 @@ class Base:
         if self.denials is not None:
             holds = not self.denials.is_empty
             for request, outcome in zip(requests, outcomes, strict=True):
-                if holds or outcome.steady_us or request.operation != "hit":
+                if holds or outcome.steady_us or request[0].operation != "hit" or len(request) > 1:
                     self._note(request, outcome, sent_ns)
                     holds = True
         return outcomes
@@ -224,19 +215,19 @@ class Base:
     def _note(self, request: Request, outcome: Outcome, sent_ns: int) -> None:
         if self.denials is not None:
             since = sent_ns if self._clock is None else outcome.now_us * 1000
-            self.denials.note(request.operation, request.demands, outcome, since)
+            self.denials.note(request, outcome, since)
 
-    def doubt(self, operation: Operation, demands: Sequence[Demand]) -> None:
+    def doubt(self, demands: Sequence[Demand]) -> None:
         """Drop the denials that a change ends if it was executed, though nobody heard of it."""
-        if self.denials is not None and operation not in ("hit", "peek"):
-            self.denials.note(operation, demands, outcome_at(0, ()), 0)
+        if self.denials is not None and any(demand.operation not in ("hit", "peek") for demand in demands):
+            self.denials.note(demands, outcome_at(0, ()), 0)
 
     def _call(self, requests: Sequence[Request]) -> Command:
         """Return the command that decides these requests, by the script's hash."""
         try:
             return by_hash(*wire.encode(self._now(), requests, self._wires))
         except KeyError:  # a limiter has gone while a request of it was on its way
-            wires = {id(each.binding): wire.wire_of(each.binding) for one in requests for each in one.demands}
+            wires = {id(each.binding): wire.wire_of(each.binding) for one in requests for each in one}
             return by_hash(*wire.encode(self._now(), requests, wires))
 
     def _look(self, demands: Sequence[Demand]) -> list[Unit]:
@@ -266,14 +257,14 @@ class Base:
             inspections.append(Inspection(rule.text, words, value or None, ttl, size, now / 1e6, name))
         return inspections
 
-    def _states(self, demands: Sequence[Demand], units: Sequence[Unit]) -> tuple[int, list[Any]]:
+    def _states(self, demands: Sequence[Demand], units: Sequence[Unit]) -> Snapshot:
         """Make a snapshot of what `_look` saw."""
         seen = [self._checked(unit) for unit in units]
         states = [
             _state(demand.binding.rule, value) if value else None
             for demand, (value, *_) in zip(demands, seen, strict=True)
         ]
-        return max(now for _, now, *_ in seen), states
+        return Snapshot(max(now for _, now, *_ in seen), [demand.binding.rule for demand in demands], states)
 
     def _checked(self, unit: Unit) -> tuple[Any, int, int, Any]:
         for reply in unit.replies[:3]:  # that it may not tell its memory is fine
@@ -328,16 +319,3 @@ def interrupted() -> StoreUnavailable:
 
 def _strange(reply: object) -> StoreUnavailable:
     return StoreUnavailable(f"Redis answered what is no decision: {show(reply)}")
-
-
-_stores: weakref.WeakSet[Base] = weakref.WeakSet()
-
-
-def _start_again() -> None:
-    """In a forked child the other threads do not exist, and the sockets are the parent's."""
-    for store in _stores:
-        store._start()  # noqa: SLF001
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_again)

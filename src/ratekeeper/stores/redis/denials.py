@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Answer
-from ratekeeper.stores.port import Demand, Operation, Outcome, outcome_at
+from ratekeeper.stores.protocol import Demand, Outcome, outcome_at
 
 _MOST = 10_000
 
@@ -40,8 +40,8 @@ class Denials:
         self._latest_ns = 0  # until when one of them holds
         self._trusted_ns = 0  # what was sent before this may have missed a change that is not listed any more
 
-    def start_again(self) -> None:
-        """In a forked child whoever held the lock does not exist any more."""
+    def after_fork(self) -> None:
+        """Make a new lock: whoever held this one does not exist in the child."""
         self._lock = threading.Lock()
 
     def recall(self, demands: Sequence[Demand]) -> Outcome | None:
@@ -67,13 +67,13 @@ class Denials:
                 self._latest_ns = 0
         return not self._held
 
-    def note(self, operation: Operation, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
+    def note(self, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
         """Hold a denial; drop those of keys that have changed."""
-        if operation == "peek":
+        if all(demand.operation == "peek" for demand in demands):
             return
         with self._lock:
             if outcome.steady_us == 0:
-                self._forget(demands, changed=operation != "hit")
+                self._forget(demands)
             elif not self._may_be_stale(demands, sent_ns):
                 self._hold(demands, outcome, sent_ns)
 
@@ -89,11 +89,13 @@ class Denials:
         for key in _keys(demands):
             self._by_key.setdefault(key, set()).add(request)
 
-    def _forget(self, demands: Sequence[Demand], *, changed: bool) -> None:
-        for key in _keys(demands):
+    def _forget(self, demands: Sequence[Demand]) -> None:
+        for key, demand in zip(_keys(demands), demands, strict=True):
+            if demand.operation == "peek":
+                continue
             for request in self._by_key.pop(key, ()):
                 self._drop(request)
-            if changed:
+            if demand.operation != "hit":
                 if len(self._changed_ns) >= self._most:
                     self._changed_ns.clear()
                     self._trusted_ns = self.timer()
@@ -115,9 +117,9 @@ class Denials:
 
 def _request(demands: Sequence[Demand]) -> Hashable:
     if len(demands) == 1:  # nearly always
-        binding, key, cost = demands[0]
-        return id(binding), key, cost
-    return tuple((id(binding), key, cost) for binding, key, cost in demands)
+        binding, key, cost, operation, _, _ = demands[0]
+        return id(binding), key, cost, operation
+    return tuple([(id(each.binding), each.key, each.cost, each.operation, each.binds) for each in demands])
 
 
 def _keys(demands: Sequence[Demand]) -> list[Hashable]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.port import Outcome
+from ratekeeper.stores.protocol import Outcome
 from ratekeeper.stores.redis.base import MOST_IN_A_CALL, MOST_IN_FLIGHT, interrupted, tells, unavailable
 from ratekeeper.stores.redis.exchange import Address
 from ratekeeper.stores.redis.turns import LOOK_AFTER
@@ -75,7 +75,7 @@ class Desk:
         """Have a request decided, or a part of one that was asked for earlier, with what other threads ask for."""
         breaker = self._breaker
         if breaker.is_open:
-            with breaker:
+            with breaker.asking(ends_ns):
                 return self._take_part(request, ends_ns, asked_ns)
         try:
             outcome = self._take_part(request, ends_ns, asked_ns)

@@ -2,9 +2,9 @@
 --
 -- ARGV: values in MessagePack. Of one hit on one rule, as a lone caller asks for: the algorithm, its four numbers and the
 -- cost. Of all else one array: the time in microseconds, or false for the server's; the number of rules, and for each
--- its algorithm and four numbers; then runs of requests that are alike: the operation, how many requests, how often each
--- comes, how many demands it has, for each demand its rule and its cost, and for a give-back of each demand when it was
--- charged and when that ends.
+-- its algorithm and four numbers; then runs of requests that are alike: how many requests, how often each comes, how many
+-- demands it has, and for each demand its operation, whether its denial denies the request, its rule and its cost, and of
+-- a give-back when it was charged and when that ends.
 -- KEYS: one for each demand of each request, however often that comes.
 -- Returns the time and for each request how long a denial or a peek stays exactly like this (0: it is neither; at most a
 -- second), and for each of its demands five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
@@ -84,16 +84,17 @@ local function decide_all()
   local runs, strings = {}, {}
   local demands = 0
   while position < #values do
-    local run = {operation = argument(), requests = number(), times = number(), demands = number(), rules = {}, costs = {}}
+    local run = {requests = number(), times = number(), demands = number(), operations = {}, binds = {}, rules = {},
+      costs = {}, charged = {}, ends = {}, asks = false, changes = false}
     for demand = 1, run.demands do
-      run.rules[demand] = rules[number()]
-      run.costs[demand] = number()
-    end
-    if run.operation == 'give_back' then
-      run.charged, run.ends = {}, {}
-      for demand = 1, run.demands do
+      local operation = argument()
+      run.operations[demand], run.binds[demand] = operation, argument()
+      run.rules[demand], run.costs[demand] = rules[number()], number()
+      if operation == 'give_back' then
         run.charged[demand], run.ends[demand] = number(), number()
       end
+      run.asks = run.asks or operation == 'hit' or operation == 'peek'
+      run.changes = run.changes or operation ~= 'peek'
     end
     for _ = 1, run.requests do
       for demand = 1, run.demands do
@@ -166,63 +167,66 @@ local function decide_all()
     answer(state, allowed, remaining, retry_after, reset_after, delay)
   end
 
-  -- Ask all demands; return whether one is denied, and how long all of them answer like this.
+  -- Ask all demands; return whether the request is denied, and how long all of them answer like this.
   local function ask_all(run, first)
     local denied, steady = false, SECOND_US
     for demand = 1, run.demands do
-      local rule, state = run.rules[demand], of_demand[first + demand][STATE]
-      local _, allowed, remaining = rule.step.decide(rule, state, now, run.costs[demand], false)
-      denied = denied or allowed == 0
+      local rule, state, operation = run.rules[demand], of_demand[first + demand][STATE], run.operations[demand]
+      local asks = operation == 'hit' or operation == 'peek'
+      local _, allowed, remaining = rule.step.decide(rule, state, now, asks and run.costs[demand] or 1, false)
+      denied = denied or asks and allowed == 0 and run.binds[demand]
       steady = math.min(steady, steady_for(rule.step, rule, state, now, remaining))
     end
     return denied, steady
   end
 
-  local function hit_all(run, first)
-    local denied, steady = ask_all(run, first)
-    answer_steady(denied and steady or 0)
-    for demand = 1, run.demands do
-      local rule, key = run.rules[demand], of_demand[first + demand]
-      local state, allowed, remaining, retry_after, reset_after, delay =
-        rule.step.decide(rule, key[STATE], now, run.costs[demand], not denied)
-      if not denied then
-        keep(key, state, rule)
-      end
-      answer(state, allowed, remaining, retry_after, reset_after, delay)
-    end
-  end
-
-  local function change(run, rule, demand, key)
-    local state, cost = key[STATE], run.costs[demand]
-    if run.operation == 'charge' then
+  local function change(run, demand, key)
+    local operation, rule, state, cost = run.operations[demand], run.rules[demand], key[STATE], run.costs[demand]
+    if operation == 'charge' then
       keep(key, rule.step.charge(rule, state, now, cost), rule)
     elseif not state then
       return
-    elseif run.operation == 'reset' then
+    elseif operation == 'reset' then
       keep(key, nil, rule)
-    elseif run.operation == 'refund' then
+    elseif operation == 'refund' then
       keep(key, rule.step.refund(rule, state, now, cost), rule)
     else
       keep(key, rule.step.give_back(rule, state, now, cost, run.charged[demand], run.ends[demand]), rule)
     end
   end
 
-  local function ask_or_change(run, first)
-    local asks = run.operation == 'peek'
-    for demand = 1, asks and 0 or run.demands do
-      change(run, run.rules[demand], demand, of_demand[first + demand])
+  -- Do what each demand asks for, unless the request is denied, and answer it.
+  local function do_all(run, first)
+    local denied, steady = false, 0
+    if run.asks then
+      denied, steady = ask_all(run, first)
     end
-    local _, steady = ask_all(run, first)
-    answer_steady(asks and steady or 0)
+    answer_steady((denied or not run.changes) and steady or 0)
     for demand = 1, run.demands do
-      local rule = run.rules[demand]
-      answer(rule.step.decide(rule, of_demand[first + demand][STATE], now, asks and run.costs[demand] or 1, false))
+      local operation, rule, key = run.operations[demand], run.rules[demand], of_demand[first + demand]
+      local cost = run.costs[demand]
+      if operation == 'hit' then
+        local state, allowed, remaining, retry_after, reset_after, delay =
+          rule.step.decide(rule, key[STATE], now, cost, not denied)
+        if not denied and allowed == 1 then
+          keep(key, state, rule)
+        end
+        answer(state, allowed, remaining, retry_after, reset_after, delay)
+      else
+        if operation ~= 'peek' then
+          cost = 1
+          if not denied then
+            change(run, demand, key)
+          end
+        end
+        answer(rule.step.decide(rule, key[STATE], now, cost, false))
+      end
     end
   end
 
   demands = 0
   for _, run in ipairs(runs) do
-    local act = run.operation ~= 'hit' and ask_or_change or run.demands == 1 and hit_one or hit_all
+    local act = run.demands == 1 and run.operations[1] == 'hit' and hit_one or do_all
     for _ = 1, run.requests do
       for _ = 1, run.times do
         act(run, demands)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.port import Charge, Demand, Inspection, Operation, Outcome
+from ratekeeper.stores.protocol import Demand, Inspection, Outcome, Snapshot
 from ratekeeper.stores.redis import connect, layers
 from ratekeeper.stores.redis.base import MOST_IN_FLIGHT, Base, unavailable
 from ratekeeper.stores.redis.desk import Desk
@@ -23,24 +23,34 @@ _KEPT = 0.1  # of a request's time
 class RedisStore(Base):
     """Keeps state on Redis servers, for threads. Nobody else runs: no thread in the background."""
 
-    for_asyncio = False
-
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
-        super().__init__(source, remember_denials=remember_denials)
-        self._start()
+        super().__init__(source, for_asyncio=False, remember_denials=remember_denials)
+        self.after_fork()
 
-    def _start(self) -> None:
-        super()._start()
+    def for_threads(self) -> RedisStore:
+        return self
+
+    def for_asyncio(self) -> RedisStore:
+        raise TypeError(f"{self!r} would block the event loop; an AsyncLimiter needs an AsyncRedisStore")
+
+    def after_fork(self) -> None:
+        super().after_fork()
         self._turns = Turns(MOST_IN_FLIGHT)  # for what is not a decision
         self._desks: dict[Address | None, Desk] = {}
         self._idle: dict[Address | None, list[Any]] = {}
 
-    def execute(
-        self, operation: Operation, demands: Sequence[Demand], charge: Charge | None = None, ends_ns: int | None = None
-    ) -> Outcome:
+    def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome:
         """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
-        ends_ns = stopwatch() + _PATIENCE_NS if ends_ns is None else ends_ns
-        request: Request = tuple.__new__(Request, (operation, demands, charge))
+        known = self.denials.recall(demands) if self.denials is not None else None
+        if known is not None:
+            return known
+        try:
+            return self._execute(demands, stopwatch() + _PATIENCE_NS if ends_ns is None else ends_ns)
+        except StoreUnavailable:
+            self.doubt(demands)
+            raise
+
+    def _execute(self, request: Request, ends_ns: int) -> Outcome:
         if not self.topology.has_slots:
             return self._desk(None).execute(request, ends_ns)
         if not self.topology.is_known:
@@ -55,7 +65,7 @@ class RedisStore(Base):
         """Show how each demand's key is stored."""
         return self._seen(demands, self._ask(self._look(demands), stopwatch() + _PATIENCE_NS))
 
-    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> tuple[int, list[Any]]:
+    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot:
         """Return the time and the state of each demand's key."""
         self._refuse_if_away(demands)
         return self._states(demands, self._ask(self._look(demands), ends_ns or stopwatch() + _PATIENCE_NS))
@@ -85,7 +95,7 @@ class RedisStore(Base):
             asked = next(flow)
             while True:
                 # Of the time to charge, a part is kept to give back what was taken if a later one does not answer.
-                soon_ns = ends_ns - int(_KEPT * (ends_ns - sent_ns)) if asked[0].operation == "hit" else ends_ns
+                soon_ns = ends_ns - int(_KEPT * (ends_ns - sent_ns)) if layers.takes(asked) else ends_ns
                 try:
                     results = [self._result(part, soon_ns, sent_ns) for part in asked]
                 except BaseException as error:  # noqa: BLE001 - a signal, above all: the flow cleans up
@@ -121,7 +131,7 @@ class RedisStore(Base):
 
     def _discover(self, ends_ns: int) -> None:
         if not self.topology.is_known:
-            with self.breaker:
+            with self.breaker.asking(ends_ns):
                 self._run(self.topology.discover(), ends_ns)
 
     def _ask(self, units: Sequence[Unit], ends_ns: int) -> Sequence[Unit]:

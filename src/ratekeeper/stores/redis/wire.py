@@ -5,11 +5,10 @@ from __future__ import annotations
 import binascii
 import hashlib
 from collections.abc import Hashable, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.port import Binding, Charge, Demand, Key, Operation, Outcome, outcome_at
+from ratekeeper.stores.protocol import Binding, Demand, Key, Outcome, outcome_at
 
 MAX_COST = 1 << 43  # more than any limit and any usage: a larger cost has the same answer
 _LONG = 96  # bytes of an identity beyond which it is stored hashed
@@ -28,12 +27,7 @@ SLOTS = 16_384  # of a cluster
 Result = Outcome | StoreUnavailable
 
 
-class Request(NamedTuple):
-    """One request as a store takes it."""
-
-    operation: Operation
-    demands: Sequence[Demand]
-    charge: Charge | None = None
+Request = Sequence[Demand]
 
 
 class Wire(NamedTuple):
@@ -96,10 +90,9 @@ def _escape(text: bytes, special: bytes) -> bytes:
 
 def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wire]) -> tuple[list[bytes], bytes]:
     """Return the script's keys and its argument. Requests in a row that are alike become one run."""
-    if now_us is None and len(requests) == 1:
-        operation, demands, _ = requests[0]
-        if operation == "hit" and len(demands) == 1:  # as most calls of a lone caller are
-            binding, key, cost = demands[0]
+    if now_us is None and len(requests) == 1 and len(requests[0]) == 1:
+        binding, key, cost, operation, _, _ = requests[0][0]
+        if operation == "hit":  # as most calls of a lone caller are
             wire = wires[id(binding)]
             return [key_name(wire, key)], wire.rule + _number(min(cost, MAX_COST))
     names: list[bytes] = []
@@ -108,34 +101,33 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
     last: Hashable = None  # what the requests of the last run have in common
     last_key: Key | None = None  # of a run with one demand each
     count = times = at = 0  # how many requests the last run has, how often each comes, and where these numbers stand
-    for operation, demands, charge in requests:
+    for demands in requests:
         kind: Hashable
         if len(demands) == 1:  # nearly always
-            binding, key, cost = demands[0]
-            kind = operation, id(binding), cost
+            binding, key, cost, operation, binds, receipt = demands[0]
+            kind = operation, id(binding), cost, binds, receipt
             if kind == last and type(key) is str is type(last_key) and key == last_key and count == 1:
                 times += 1
                 continue
             last_key = key
             names.append(key_name(wires[id(binding)], key))
         else:
-            kind = operation, *[(id(binding), cost) for binding, _, cost in demands]
-            names += [key_name(wires[id(binding)], key) for binding, key, _ in demands]
+            kind = tuple([(each.operation, id(each.binding), each.cost, each.binds, each.receipt) for each in demands])
+            names += [key_name(wires[id(demand.binding)], demand.key) for demand in demands]
         if kind == last and times == 1:
             count += 1
             continue
         if count:
             parts[at], parts[at + 1] = _number(count), _number(times)
-        last, count, times, at = kind, 1, 1, len(parts) + 1
-        parts += _text(operation), _ONE, _ONE, _number(len(demands))
-        for binding, _, cost in demands:
+        last, count, times, at = kind, 1, 1, len(parts)
+        parts += _ONE, _ONE, _number(len(demands))
+        for binding, _, cost, operation, binds, receipt in demands:
             number = table.setdefault(id(binding), len(table) + 1)
-            parts += _number(number), _number(min(cost, MAX_COST))
-        if charge is not None:
-            last = None  # the next one is of another charge
-            parts += map(_number, chain.from_iterable(zip(charge.at_us, charge.ends_us, strict=True)))
+            parts += _text(operation), _TRUE if binds else _FALSE, _number(number), _number(min(cost, MAX_COST))
+            if operation == "give_back" and receipt is not None:
+                parts += _number(receipt.at_us), _number(receipt.ends_us)
     parts[at], parts[at + 1] = _number(count), _number(times)
-    time = _SERVER_TIME if now_us is None else _number(now_us)
+    time = _FALSE if now_us is None else _number(now_us)
     rules = [wires[binding].rule for binding in table]
     length = _length(2 + _RULE * len(rules) + len(parts))
     return names, b"".join((length, time, _number(len(rules)), *rules, *parts))
@@ -144,7 +136,7 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
 # MessagePack, as much of it as is needed: it is one argument instead of a dozen, and Lua reads it at once.
 
 _RULE = 5  # values that describe a rule
-_SERVER_TIME = b"\xc2"  # false
+_FALSE, _TRUE = b"\xc2", b"\xc3"
 _ONE = b"\x01"
 _SMALL = [bytes((value,)) for value in range(128)]
 _WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
@@ -192,7 +184,7 @@ def decode(reply: Sequence[int], requests: Sequence[Request]) -> list[Outcome]:
         ]
     outcomes = []
     at = 1
-    for _, demands, _ in requests:
+    for demands in requests:
         steady = reply[at]
         at += 1
         answers = []

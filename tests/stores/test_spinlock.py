@@ -5,26 +5,26 @@ import threading
 
 import pytest
 
-from ratekeeper import Limiter
+from ratekeeper import Limiter, forks
 from ratekeeper.stores import MemoryStore
-from ratekeeper.stores.gate import Gate, _open_all
+from ratekeeper.stores.spinlock import SpinLock
 
 
-def test_a_gate_is_free_again_after_the_section():
-    gate = Gate()
-    assert gate.alone(lambda: bool(gate.free)) is False
-    assert gate.free
+def test_a_lock_is_free_again_after_the_section():
+    lock = SpinLock()
+    assert lock.call(lambda: bool(lock.free)) is False
+    assert lock.free
 
 
-def test_a_gate_is_free_again_after_an_error():
-    gate = Gate()
+def test_a_lock_is_free_again_after_an_error():
+    lock = SpinLock()
     with pytest.raises(ZeroDivisionError):
-        gate.alone(lambda: 1 / 0)
-    assert gate.free
+        lock.call(lambda: 1 / 0)
+    assert lock.free
 
 
 def test_one_thread_at_a_time_is_inside():
-    gate = Gate()
+    lock = SpinLock()
     start = threading.Barrier(8)
     total = [0]
 
@@ -35,7 +35,7 @@ def test_one_thread_at_a_time_is_inside():
     def add():
         start.wait()
         for _ in range(2_000):
-            gate.alone(add_one)
+            lock.call(add_one)
 
     threads = [threading.Thread(target=add) for _ in range(8)]
     for thread in threads:
@@ -45,14 +45,14 @@ def test_one_thread_at_a_time_is_inside():
     assert total == [16_000]
 
 
-def test_whoever_finds_the_gate_shut_enters_once_it_is_free():
-    gate = Gate()
+def test_whoever_finds_the_lock_shut_enters_once_it_is_free():
+    lock = SpinLock()
     order = []
     waiting = threading.Event()
 
     def enter():
         waiting.set()
-        gate.alone(order.append, "second")
+        lock.call(order.append, "second")
 
     thread = threading.Thread(target=enter)
 
@@ -61,13 +61,13 @@ def test_whoever_finds_the_gate_shut_enters_once_it_is_free():
         waiting.wait()
         order.append("first")
 
-    gate.alone(let_another_wait)
+    lock.call(let_another_wait)
     thread.join()
     assert order == ["first", "second"]
 
 
 class ShutFor(dict):
-    """What a gate's `free` looks like while another thread is inside for this many tries."""
+    """What a lock's `free` looks like while another thread is inside for this many tries."""
 
     def __init__(self, tries):
         super().__init__({0: True})
@@ -82,43 +82,43 @@ class ShutFor(dict):
 
 @pytest.mark.parametrize("tries", [1, 2, 199, 200, 201, 230])
 def test_a_long_section_is_waited_for_too(tries):
-    gate = Gate()
-    gate.free = ShutFor(tries)
-    assert gate.alone(lambda: (gate.free.tries, bool(gate.free))) == (-1, False)
-    assert gate.free
+    lock = SpinLock()
+    lock.free = ShutFor(tries)
+    assert lock.call(lambda: (lock.free.tries, bool(lock.free))) == (-1, False)
+    assert lock.free
 
 
-def test_a_hit_waits_for_the_gate_of_its_store():
+def test_a_hit_waits_for_the_lock_of_its_store():
     store = MemoryStore()
-    store._gate.free = ShutFor(0)
+    store._lock.free = ShutFor(0)
     limiter = Limiter("fixed-window 10/minute", store)
-    store._gate.free.tries = 3
+    store._lock.free.tries = 3
     assert limiter.hit("a").remaining == 9
-    assert store._gate.free.tries == -1
-    assert store._gate.free
+    assert store._lock.free.tries == -1
+    assert store._lock.free
 
 
-def test_after_a_fork_all_gates_are_opened():
-    gate = Gate()
-    gate.free.clear()
-    _open_all()
-    assert gate.free
+def test_after_a_fork_all_locks_are_opened():
+    lock = SpinLock()
+    lock.free.clear()
+    forks._renew_all()
+    assert lock.free
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_finds_the_gate_open():
+def test_a_forked_child_finds_the_lock_open():
     script = """
 import os
-from ratekeeper.stores.gate import Gate
-gate = Gate()
+from ratekeeper.stores.spinlock import SpinLock
+lock = SpinLock()
 
 def fork():
     child = os.fork()
     if child == 0:
-        os._exit(7 if gate.free else 1)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), bool(gate.free))
+        os._exit(7 if lock.free else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), bool(lock.free))
 
-gate.alone(fork)
+lock.call(fork)
 """
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (finished.stdout, finished.stderr) == ("7 False\n", "")

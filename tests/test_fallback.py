@@ -21,13 +21,12 @@ from ratekeeper import (
     SlidingWindowLog,
     StoreUnavailable,
     TokenBucket,
+    fallback,
 )
 from ratekeeper.stores import RedisStore
 from ratekeeper.stores import breaker as breakers
-from ratekeeper.stores.port import Charge
-from ratekeeper.stores.redis.wire import Request
 from ratekeeper.testing import ManualClock
-from tests import servers
+from tests import inside, servers
 from tests.waiters import in_line, until_async, untraced
 
 RULES = {"a": FixedWindow(3, 86_400), "b": FixedWindow(5, 86_400)}
@@ -189,9 +188,10 @@ def test_a_later_part_of_a_request_ends_with_the_whole_though_others_came_before
             await limiter.hit("k")
             server.signal(signal.SIGSTOP)
             lane = limiter.store._hub().lane(None)
-            request = Request("hit", limiter._core.demands("k"))
-            other = lane.enter(request, 10)
-            part = lane.enter(request, 10, asyncio.get_running_loop().time() + 0.1)
+            request = inside.demands(limiter, "k")
+            now = asyncio.get_running_loop().time()
+            other = lane.enter(request, now + 10)
+            part = lane.enter(request, now + 0.1, now - 9.9)
             ended, _ = await asyncio.wait([other, part], return_when=asyncio.FIRST_COMPLETED)
             server.signal(signal.SIGCONT)
             assert ended == {part}
@@ -243,15 +243,28 @@ def test_while_a_store_is_away_one_caller_a_second_is_let_through(monkeypatch):
     now = 0
     monkeypatch.setattr(breakers, "stopwatch", lambda: now)
     breaker = breakers.Breaker("store")
-    assert breaker.admits()
+    assert breaker.admits(0)
     breaker.failed(StoreUnavailable("no"))
-    assert (breaker.is_open, breaker.admits()) == (True, False)
+    assert (breaker.is_open, breaker.admits(0)) == (True, False)
     now = 999_999_999
-    assert not breaker.admits()
+    assert not breaker.admits(0)
     now = 1_000_000_000
-    assert [breaker.admits(), breaker.admits()] == [True, False]
+    assert [breaker.admits(0), breaker.admits(0)] == [True, False]
     breaker.succeeded()
-    assert (breaker.is_open, breaker.admits(), breaker.admits()) == (False, True, True)
+    assert (breaker.is_open, breaker.admits(0), breaker.admits(0)) == (False, True, True)
+
+
+def test_who_asks_a_store_that_is_away_is_the_only_one_until_its_time_is_over(monkeypatch):
+    now = 0
+    monkeypatch.setattr(breakers, "stopwatch", lambda: now)
+    breaker = breakers.Breaker("store")
+    breaker.failed(StoreUnavailable("no"))
+    now = 1_000_000_000
+    assert breaker.admits(6_000_000_000)
+    now = 5_999_999_999
+    assert not breaker.admits(now)
+    now = 6_000_000_000
+    assert breaker.admits(now)
 
 
 def test_a_wait_with_a_timeout_follows_on_error_when_the_server_goes_while_others_are_in_line(server):
@@ -275,12 +288,10 @@ def test_a_wait_with_a_timeout_follows_on_error_when_the_server_goes_while_other
 
 def test_what_was_taken_from_redis_is_not_given_back_to_this_process(server):
     limiter = Limiter({"r": FixedWindow(5, 86_400)}, server.url, clock=ManualClock())
-    demands = limiter._core.demands("k", 2)
-    outcome = limiter._core.execute("hit", demands)
+    taken = limiter.take("k", 2)
     server.stop()
     limiter.hit("k", 3)
-    charge = Charge([outcome.now_us], [outcome.now_us + 1])
-    assert limiter._core.execute("give_back", demands, charge).degraded
+    taken.give_back()
     assert limiter.peek("k").remaining == 2
 
 
@@ -330,7 +341,7 @@ def test_limiters_that_are_no_more_leave_nothing_behind_in_this_process(gone):
     for number in range(50):
         Limiter({f"rule {number}": FixedWindow(3, 86_400)}, store)
         gc.collect()
-    assert len(store.local._tables) < 5
+    assert len(fallback._stand_ins.of(store, None)._tables) < 5
 
 
 def test_a_share_of_a_bucket_refills_at_its_share_of_the_rate(face, gone):

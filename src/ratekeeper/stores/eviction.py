@@ -1,9 +1,9 @@
 """When to look at each key again, and who goes first when there is no more room.
 
-Every stored key stands on exactly one shelf: those of a table that may expire by the same moment and had used about the
-same share of their limit when they were last looked at. A key that is used again stays where it is; only when its shelf
-is due, or room is needed, is it looked at and put where it belongs by then. So a decision on a known key costs nothing
-here, and every call does a bounded amount of work.
+Every stored key is in exactly one cohort: the keys of a table that may expire by the same moment and had used about the
+same share of their limit when they were last looked at. A key that is used again stays where it is; only when its
+cohort is due, or room is needed, is it looked at and moved to where it belongs by then. So a decision on a known key
+costs nothing here, and every call does a bounded amount of work.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from itertools import count
 from typing import Any
 
 from ratekeeper.algorithms import Rule
-from ratekeeper.stores.port import Key
+from ratekeeper.stores.protocol import Key
 
 NEVER = 1 << 63
 _LEVELS = 16  # of the share used
-_GRANULES = 8  # how finely a rule's span is divided into shelves
+_GRANULES = 8  # how finely a rule's span is divided into cohorts
 _LOOKS = 8  # keys looked at in one call because they are due
 _CANDIDATES = 16  # keys looked at to find the one that makes room
 _MANY = 64  # keys beyond which a flood is met with the first that has used next to nothing
@@ -28,12 +28,12 @@ _MANY = 64  # keys beyond which a flood is met with the first that has used next
 class Table:
     """The states of one rule, by key."""
 
-    __slots__ = ("emptied", "granule_us", "limiters", "rule", "shelves", "states")
+    __slots__ = ("cohorts", "emptied", "granule_us", "limiters", "rule", "states")
 
     def __init__(self, rule: Rule) -> None:
         self.states: dict[Key, Any] = {}
         self.emptied: set[Key] = set()
-        self.shelves: dict[tuple[int, int], Shelf] = {}
+        self.cohorts: dict[tuple[int, int], Cohort] = {}
         self.limiters = 0  # that use it
         self.adopt(rule)
 
@@ -43,7 +43,7 @@ class Table:
         self.granule_us = max(1, rule.span_us // _GRANULES)
 
 
-class Shelf:
+class Cohort:
     """Keys of one table that are due together and had used about the same share."""
 
     __slots__ = ("due", "keys", "level", "table")
@@ -55,13 +55,13 @@ class Shelf:
         self.keys: deque[Key] = deque()
 
 
-class Shelves:
-    """All shelves of a store. Not thread-safe: the store's gate is held."""
+class EvictionQueue:
+    """All cohorts of a store. Not thread-safe: the store's lock is held."""
 
     def __init__(self, max_keys: int) -> None:
         self.max_keys = max_keys
         self.evictions = 0
-        self._agenda: list[tuple[int, int, Shelf]] = []
+        self._agenda: list[tuple[int, int, Cohort]] = []
         self._serial = count()
         self.clear()
 
@@ -71,7 +71,7 @@ class Shelves:
         self.due = NEVER
         self._emptied = 0
         self._agenda.clear()
-        self._ranking: list[tuple[int, int, int, Shelf]] = []  # every shelf that has keys, and some that had
+        self._ranking: list[tuple[int, int, int, Cohort]] = []  # every cohort that has keys, and some that had
 
     def add(self, table: Table, key: Key, state: Any, now: int) -> None:
         """Store a key that is new; when the store is full somebody goes, and that may be the new key itself."""
@@ -79,13 +79,13 @@ class Shelves:
             self.collect(now)
         if self._is_full() and not self._make_room(table, state, now):
             return
-        if not self._was_emptied(table, key):  # otherwise it still has its place on a shelf
+        if not self._was_emptied(table, key):  # otherwise it still has its place in a cohort
             self._place(table, key, state, now)
         table.states[key] = state
         self.stored += 1
 
     def empty(self, table: Table, key: Key) -> None:
-        """Forget a key at once; its place on a shelf stays until that is looked at or the key comes back."""
+        """Forget a key at once; its place in a cohort stays until that is looked at or the key comes back."""
         del table.states[key]
         self.stored -= 1
         table.emptied.add(key)
@@ -96,20 +96,20 @@ class Shelves:
         agenda = self._agenda
         looks = 0
         while agenda and agenda[0][0] <= now and looks < _LOOKS:
-            shelf = agenda[0][2]
-            if not shelf.keys:
+            cohort = agenda[0][2]
+            if not cohort.keys:
                 heapq.heappop(agenda)
-                del shelf.table.shelves[shelf.due, shelf.level]
+                del cohort.table.cohorts[cohort.due, cohort.level]
                 continue
             looks += 1
-            table, key = shelf.table, shelf.keys[0]
+            table, key = cohort.table, cohort.keys[0]
             if not self._drop(table, key, now):
                 self._place(table, key, table.states[key], now)
-            shelf.keys.popleft()  # last, so that a key that an interruption leaves in two places stays in one
+            cohort.keys.popleft()  # last, so that a key that an interruption leaves in two places stays in one
         self.due = agenda[0][0] if agenda else NEVER
 
     def _is_full(self) -> bool:
-        # What was emptied keeps its place on a shelf until that is looked at: at most as many again as there are keys.
+        # What was emptied keeps its place in a cohort until that is looked at: at most as many again as there are keys.
         return self.stored >= self.max_keys or self.stored + self._emptied >= 2 * self.max_keys
 
     def _was_emptied(self, table: Table, key: Key) -> bool:
@@ -121,7 +121,7 @@ class Shelves:
         return True
 
     def _drop(self, table: Table, key: Key, now: int) -> bool:
-        """Let a key that was taken from its shelf go, if it has been emptied or has expired."""
+        """Let a key that was taken from its cohort go, if it has been emptied or has expired."""
         if self._was_emptied(table, key):
             return True
         state = table.states.get(key)
@@ -136,19 +136,19 @@ class Shelves:
 
     def _place(self, table: Table, key: Key, state: Any, now: int) -> None:
         granule_us = table.granule_us
-        # what was charged beyond its limit is looked at before its time, or each such key had a shelf of its own
+        # what was charged beyond its limit is looked at before its time, or each such key had a cohort of its own
         due = min(max(table.rule.expires_at(state), now + 1), now + 1 + table.rule.span_us)
         due = -(-due // granule_us) * granule_us
         level = min(_LEVELS - 1, int(table.rule.share(state, now) * _LEVELS))
-        shelf = table.shelves.get((due, level))
-        if shelf is None:
-            shelf = table.shelves[due, level] = Shelf(table, due, level)
-            heapq.heappush(self._agenda, (due, next(self._serial), shelf))
+        cohort = table.cohorts.get((due, level))
+        if cohort is None:
+            cohort = table.cohorts[due, level] = Cohort(table, due, level)
+            heapq.heappush(self._agenda, (due, next(self._serial), cohort))
             self.due = self._agenda[0][0]
-        if not shelf.keys:
-            heapq.heappush(self._ranking, (level, due, next(self._serial), shelf))
-        shelf.keys.append(key)
-        if len(self._ranking) > 2 * len(self._agenda) + 16:  # drop the shelves that have gone
+        if not cohort.keys:
+            heapq.heappush(self._ranking, (level, due, next(self._serial), cohort))
+        cohort.keys.append(key)
+        if len(self._ranking) > 2 * len(self._agenda) + 16:  # drop the cohorts that have gone
             self._ranking = [(kept.level, kept.due, turn, kept) for _, turn, kept in self._agenda if kept.keys]
             heapq.heapify(self._ranking)
 
@@ -183,17 +183,17 @@ class Shelves:
                 self._place(owner, key, owner.states[key], now)
 
     def _candidates(self) -> Iterator[tuple[Table, Key]]:
-        """Take keys from the shelf of the smallest shares and from the one that is due first; of a few, take all."""
-        shelves = [self._lowest_shelf(), self._agenda[0][2]]
+        """Take keys from the cohort of the smallest shares and from the one that is due first; of a few, take all."""
+        cohorts = [self._lowest_cohort(), self._agenda[0][2]]
         few = self.stored + self._emptied <= _CANDIDATES
         if few:
-            shelves = [shelf for _, _, shelf in self._agenda]
-        for shelf in shelves:
-            for _ in range(min(len(shelf.keys), _CANDIDATES if few else _CANDIDATES // 2)):
-                yield shelf.table, shelf.keys.popleft()
+            cohorts = [cohort for _, _, cohort in self._agenda]
+        for cohort in cohorts:
+            for _ in range(min(len(cohort.keys), _CANDIDATES if few else _CANDIDATES // 2)):
+                yield cohort.table, cohort.keys.popleft()
 
-    def _lowest_shelf(self) -> Shelf:
-        """Return the shelf of the smallest shares."""
+    def _lowest_cohort(self) -> Cohort:
+        """Return the cohort of the smallest shares."""
         while not self._ranking[0][3].keys:
             heapq.heappop(self._ranking)
         return self._ranking[0][3]

@@ -1,0 +1,138 @@
+"""What happens while the store is away: every decision comes within its deadline, by `on_error`."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Literal, cast
+
+from ratekeeper import forks
+from ratekeeper.clock import Clock, stopwatch
+from ratekeeper.decision import Answer
+from ratekeeper.errors import StoreUnavailable
+from ratekeeper.stores.breaker import PROBE_US
+from ratekeeper.stores.memory import MemoryStore
+from ratekeeper.stores.protocol import Binding, Demand, Layer, Outcome, Snapshot, Store
+
+OnError = Literal["local", "open", "closed", "raise"]
+
+
+class Fallback:
+    """The layer between one limiter and a store that may be away."""
+
+    def __init__(
+        self,
+        layer: Layer,
+        store: Store,
+        *,
+        shares: Mapping[Binding, Binding],
+        on_error: OnError,
+        deadline: float,
+        clock: Clock | None,
+    ) -> None:
+        """`layer` is how the limiter asks the store; `shares` is what this process enforces while that is away."""
+        self._layer = layer
+        self._on_error = on_error
+        self._deadline_ns = int(deadline * 1e9)
+        self._local = _stand_ins.of(store, clock)
+        self._shares = {id(binding): share for binding, share in shares.items()}
+        for binding in self._shares.values():
+            self._local.bind(binding, clock)
+        weakref.finalize(self, self._local.unbind, tuple(self._shares.values())).atexit = False
+
+    def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
+        """Let the store decide, or what stands in for it."""
+        receipt = demands[0].receipt
+        if receipt is not None and receipt.degraded:
+            return self._stand_in(demands)  # it was taken here
+        try:
+            outcome = self._layer.execute(demands, ends_ns or stopwatch() + self._deadline_ns)
+        except StoreUnavailable as error:
+            return self._instead(error, demands)
+        return outcome if type(outcome) is Outcome else self._awaited(cast("Awaitable[Outcome]", outcome), demands)
+
+    async def _awaited(self, coming: Awaitable[Outcome], demands: Sequence[Demand]) -> Outcome:
+        try:
+            return await coming
+        except StoreUnavailable as error:
+            return self._instead(error, demands)
+
+    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot | Awaitable[Snapshot]:
+        """Return the time and the states that a forecast starts from."""
+        try:
+            snapshot = self._layer.snapshot(demands, ends_ns or stopwatch() + self._deadline_ns)
+        except StoreUnavailable as error:
+            return self._snapshot_instead(error, demands)
+        if isinstance(snapshot, Snapshot):
+            return snapshot
+        return self._snapshot_awaited(snapshot, demands)
+
+    async def _snapshot_awaited(self, coming: Awaitable[Snapshot], demands: Sequence[Demand]) -> Snapshot:
+        try:
+            return await coming
+        except StoreUnavailable as error:
+            return self._snapshot_instead(error, demands)
+
+    def _snapshot_instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Snapshot:
+        if self._on_error == "raise":
+            raise error
+        return self._local.snapshot(self._of_share(demands))
+
+    def _instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Outcome:
+        """Decide without the store, which raised this, or raise it again."""
+        if self._on_error == "raise":
+            raise error
+        return self._stand_in(demands)
+
+    def _stand_in(self, demands: Sequence[Demand]) -> Outcome:
+        asked = self._of_share(demands)
+        if self._on_error != "local":
+            asked = [_as_peek(demand) for demand in asked]
+        outcome = self._local.execute(asked)
+        if self._on_error == "local":
+            answers = [_at_least_later(demand, answer) for demand, answer in zip(demands, outcome.answers, strict=True)]
+        elif self._on_error == "closed":
+            answers = [(False, 0, PROBE_US, 0, 0) for _ in demands]
+        else:
+            answers = [(True, demand.binding.rule.limit, 0, 0, 0) for demand in demands]
+        return Outcome(outcome.now_us, answers, degraded=True)
+
+    def _of_share(self, demands: Sequence[Demand]) -> list[Demand]:
+        """Return the same demands on this process's share; what the store was charged, only the store gives back."""
+        shares = [demand._replace(binding=self._shares[id(demand.binding)]) for demand in demands]
+        return [demand if demand.receipt is None or demand.receipt.degraded else _as_peek(demand) for demand in shares]
+
+
+def _as_peek(demand: Demand) -> Demand:
+    return demand._replace(operation="peek", receipt=None)
+
+
+def _at_least_later(demand: Demand, answer: Answer) -> Answer:
+    """What does not fit into this process's share may fit once the store is back."""
+    if answer[2] is None and demand.cost <= demand.binding.rule.limit:
+        return (*answer[:2], PROBE_US, *answer[3:])
+    return answer
+
+
+class _StandIns:
+    """For each store the memory that all limiters on it count in while it is away."""
+
+    def __init__(self) -> None:
+        self._of: weakref.WeakKeyDictionary[Store, MemoryStore] = weakref.WeakKeyDictionary()
+        self.after_fork()
+        forks.renew_in_child(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def of(self, store: Store, clock: Clock | None) -> MemoryStore:
+        """Return what stands in for this store; a new one if the store has another clock by now."""
+        with self._lock:
+            known = self._of.get(store)
+            if known is None or not known.agrees_on(clock):
+                known = self._of[store] = MemoryStore()
+            return known
+
+
+_stand_ins = _StandIns()

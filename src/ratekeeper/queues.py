@@ -1,0 +1,325 @@
+"""Who waits, and in which order: queues of places, and a forecast of when each place will be left.
+
+Callers that wait for the same keys are in one queue, and only the first of a queue tries. The first of several queues
+may share a key, a tenant's say: each of them claims the one key that keeps it waiting longest, and whoever came later
+leaves that key to it. So a key serves in the order of arrival, and a user who waits for a limit of their own holds up
+nobody else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from bisect import insort
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ratekeeper import forks
+from ratekeeper.algorithms.rule import Step
+from ratekeeper.clock import Clock
+from ratekeeper.stores.breaker import PROBE_US
+from ratekeeper.stores.protocol import Demand, Snapshot
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class _Waiter:
+    """One caller that sleeps until a time on its clock, or until somebody wakes it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.nudged = False
+        self._clock = clock
+        self._subscribe = getattr(clock, "subscribe", None)  # of a clock that is moved by hand
+
+    def _seconds(self, until_ns: int | None) -> float | None:
+        """Return how long to sleep in real time; a clock that is moved by hand wakes its waiters itself."""
+        if until_ns is None or (self._subscribe is not None and self._clock() < until_ns):
+            return None
+        return max(0.0, (until_ns - self._clock()) / 1e9)
+
+
+class Waiter(_Waiter):
+    """A caller that sleeps in a thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._woken = threading.Lock()  # held until woken; an Event may stay locked when a signal interrupts it
+        self._woken.acquire()
+
+    def wake(self) -> None:
+        """End its sleep, or the next one if it does not sleep now. Any thread may call this."""
+        with suppress(RuntimeError):  # woken already
+            self._woken.release()
+
+    def sleep_until(self, until_ns: int | None) -> None:
+        """Sleep until the clock shows this, or until woken; None: until woken."""
+        unsubscribe = self._subscribe(self.wake) if self._subscribe else bool
+        try:
+            self.sleep(self._seconds(until_ns))
+        finally:
+            unsubscribe()
+
+    def sleep(self, seconds: float | None) -> None:
+        self._woken.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+
+
+class AsyncWaiter(_Waiter):
+    """A caller that sleeps in an event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        import asyncio
+
+        super().__init__(clock)
+        self._event = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+
+    def wake(self) -> None:
+        """End its sleep, or the next one if it does not sleep now. Any thread may call this."""
+        with suppress(RuntimeError):  # the loop is closed: nobody is waiting there any more
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def sleep_until(self, until_ns: int | None) -> None:
+        """Sleep until the clock shows this, or until woken; None: until woken."""
+        unsubscribe = self._subscribe(self.wake) if self._subscribe else bool
+        try:
+            await self.sleep(self._seconds(until_ns))
+        finally:
+            unsubscribe()
+
+    async def sleep(self, seconds: float | None) -> None:
+        alarm = None if seconds is None else self._loop.call_later(seconds, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+        self._event.clear()
+
+
+class Queue:
+    """The places of those who wait for the same keys, held weakly: abandoned waiters drop out."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, weakref.ref[Place]] = {}  # by their tickets
+        self.forecast: Forecast | None = None
+
+    def present(self) -> list[Place]:
+        """Return who is in the queue, first come first."""
+        return [place for reference in list(self.places.values()) if (place := reference()) is not None]
+
+    def first(self) -> Place | None:
+        """Return who is first."""
+        while True:
+            with suppress(RuntimeError):  # a place that is garbage left meanwhile
+                return next((place for held in self.places.values() if (place := held()) is not None), None)
+
+
+class Place:
+    """A place in a queue, left at the end of its `with` block at the latest."""
+
+    def __init__(self, queues: Queues, name: Hashable, waiter: Waiter | AsyncWaiter, demands: Sequence[Demand]) -> None:
+        self.waiter = waiter
+        self.demands = demands
+        self.served = False
+        self.asking = False  # whether its hit is under way: the store may have counted it already, or not
+        self.leaves_ns: int | None = None  # when, on the timer, if the queue's forecast counts on this place
+        self._queues = queues
+        self._name = name
+        with queues.lock:
+            self._ticket = ticket = next(queues.tickets)
+            self.queue = queues.by_name.setdefault(name, Queue())
+            self.queue.places[ticket] = weakref.ref(self, lambda _: queues.leave(name, ticket))
+
+    def is_first(self) -> bool:
+        with self._queues.lock:
+            return self.queue.first() is self
+
+    def ahead(self) -> list[Place]:
+        """Return those who came before and still wait, first come first."""
+        with self._queues.lock:
+            places = self.queue.present()
+        return [place for place in places[: places.index(self)] if not place.served]
+
+    def was_denied(self) -> None:
+        """Let the queue be foreseen anew if that was done while this hit was under way, and did not count on it."""
+        with self._queues.lock:
+            behind = self.queue.present() if self.leaves_ns is None and self.queue.forecast is not None else []
+            self.queue.forecast = None if behind else self.queue.forecast
+        for place in behind:
+            place.leaves_ns = None
+            place.waiter.wake()
+
+    def claim(self, demand: Demand) -> None:
+        """Wait for this one's key, before all who came later."""
+        self._queues.claim(self._ticket, identity(demand), self.waiter)
+
+    def must_yield(self) -> bool:
+        """Tell whether somebody who came earlier waits for one of these keys; if so, wait for that key as well."""
+        with self._queues.lock:
+            return self._must_yield()
+
+    def _must_yield(self) -> bool:
+        # No loop within a `with`: from Python 3.12 on a signal at its jump back would leave the lock locked.
+        for demand in self.demands:
+            if self._queues.claimed_before(self._ticket, identity(demand)):
+                self.claim(demand)
+                return True
+        return False
+
+    def leave(self) -> None:
+        """Leave the queue, if not yet done, and wake whoever is first then."""
+        self._queues.leave(self._name, self._ticket, as_foreseen=self.served or self.leaves_ns is None)
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.leave()
+
+
+class Queues:
+    """All queues of one store in this process."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget who waits."""
+        self.lock = threading.RLock()  # a place that is garbage leaves its queue at any moment
+        self.tickets = itertools.count()  # the order of arrival
+        self.by_name: dict[Hashable, Queue] = {}
+        self._claims: dict[Hashable, list[int]] = {}  # by key: the tickets of those who wait for it, in order
+        self._claimed: dict[int, tuple[Hashable, Waiter | AsyncWaiter]] = {}  # by ticket
+
+    def leave(self, name: Hashable, ticket: int, *, as_foreseen: bool = False) -> None:
+        """Take a place out of its queue and wake whoever is first then."""
+        with self.lock:
+            self._disclaim(ticket)
+            queue = self.by_name.get(name)
+            if queue is None or ticket not in queue.places:
+                return
+            del queue.places[ticket]
+            if not queue.places:
+                del self.by_name[name]
+                return
+            if not as_foreseen:
+                queue.forecast = None  # those behind move up
+            following = queue.first()
+        if following is not None:
+            following.waiter.wake()
+
+    def claim(self, ticket: int, key: Hashable, waiter: Waiter | AsyncWaiter) -> None:
+        """Note that whoever has this ticket waits for this key, and for no other."""
+        with self.lock:
+            if self._claimed.get(ticket, (None,))[0] != key:
+                self._disclaim(ticket)
+                self._claimed[ticket] = key, waiter
+                claims = self._claims.get(key, [])
+                insort(claims, ticket)
+                self._claims[key] = claims  # a place that is garbage may have given up the last claim meanwhile
+
+    def claimed_before(self, ticket: int, key: Hashable) -> bool:
+        """Tell whether somebody who came earlier waits for this key."""
+        claims = self._claims.get(key)
+        return claims is not None and claims[0] < ticket
+
+    def _disclaim(self, ticket: int) -> None:
+        """Give up a claim, if there is one, and wake whoever is first to wait for that key then."""
+        if ticket not in self._claimed:
+            return
+        key = self._claimed[ticket][0]
+        claims = self._claims.get(key, [])
+        if ticket in claims:  # not if an interruption came between the two
+            claims.remove(ticket)
+        if claims:
+            self._claimed[claims[0]][1].wake()
+        else:
+            self._claims.pop(key, None)
+        del self._claimed[ticket]
+
+    def nudge(self, demands: Sequence[Demand]) -> None:
+        """Let the first in each queue that waits for one of these keys try again: something was given back."""
+        if not self.by_name:
+            return
+        keys = {identity(demand) for demand in demands}
+        with self.lock:
+            self._nudge(keys)
+
+    def _nudge(self, keys: set[Hashable]) -> None:
+        for queue in list(self.by_name.values()):  # a place that is garbage may leave meanwhile
+            place = queue.first()
+            if place is not None and not keys.isdisjoint(map(identity, place.demands)):
+                queue.forecast = None
+                place.waiter.nudged = True
+                place.waiter.wake()
+
+
+class Forecast:
+    """When those in a queue will be admitted if nobody else comes, by the rules' own step on copies of the states."""
+
+    def __init__(self, snapshot: Snapshot, timer_ns: int) -> None:
+        self._rules = snapshot.rules
+        self._states = list(snapshot.states)
+        self._at_us = snapshot.now_us
+        self._timer_offset_ns = timer_ns - snapshot.now_us * 1000
+
+    def foresee(self, place: Place, timer_ns: int, deadline: int | None = None) -> int:
+        """Return when, on the timer, a place behind all others will be left, and count on it if that is in time."""
+        costs = [demand.cost for demand in place.demands]
+        at_us = max(self._at_us, (timer_ns - self._timer_offset_ns) // 1000)
+        while True:
+            steps = self._steps(costs, at_us, consume=False)
+            denied = [step[3] for step in steps if not step[1]]
+            if not denied:
+                break
+            if None in denied:  # more than this process's share of the limit: at best the store is back by then
+                at_us += PROBE_US
+                break
+            at_us += max(retry for retry in denied if retry is not None)
+        leaves_ns = (at_us + max(step[5] for step in steps)) * 1000 + self._timer_offset_ns
+        if deadline is None or leaves_ns <= deadline:
+            self._at_us = at_us
+            self._states = [step[0] for step in self._steps(costs, at_us, consume=True)]
+            place.leaves_ns = leaves_ns
+        return leaves_ns
+
+    def _steps(self, costs: Sequence[int], at_us: int, *, consume: bool) -> list[Step]:
+        return [
+            rule.decide(state, at_us, cost, consume)
+            for rule, state, cost in zip(self._rules, self._states, costs, strict=True)
+        ]
+
+
+class _AllQueues:
+    """The queues of every store."""
+
+    def __init__(self) -> None:
+        self._of: weakref.WeakKeyDictionary[Any, Queues] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+        forks.renew_in_child(self)
+
+    def of(self, store: Any) -> Queues:
+        with self._lock:
+            return self._of.setdefault(store, Queues())
+
+    def after_fork(self) -> None:
+        """Begin with empty queues: those who waited do not exist in the child."""
+        self._lock = threading.Lock()
+        for queues in self._of.values():
+            queues.clear()
+
+
+_all_queues = _AllQueues()
+queues_of = _all_queues.of
+"""Return the queues of a store, the same for all limiters on it."""
+
+
+def identity(demand: Demand) -> Hashable:
+    """Return what a queue is named by: one key of one rule."""
+    return demand.binding.space, demand.key

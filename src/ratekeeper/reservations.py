@@ -1,0 +1,108 @@
+"""Reservations: a hit that can be given back, or corrected once the real cost is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ratekeeper.decision import Decision
+from ratekeeper.flows import Flow, run, run_async
+from ratekeeper.queues import Queues
+from ratekeeper.ruleset import Costs, Keys, Ruleset, give_backs
+from ratekeeper.stores.protocol import Demand, Layer, Outcome
+
+
+class _Reservation:
+    """What both reservations share: what was taken, rule by rule, and the flows that undo it."""
+
+    def __init__(
+        self,
+        ruleset: Ruleset,
+        layer: Layer,
+        queues: Queues,
+        *,
+        key: Keys,
+        decision: Decision,
+        demands: Sequence[Demand],
+        outcome: Outcome | None,
+    ) -> None:
+        """`outcome` is what the demands were answered; None if they did not go to a store."""
+        self.decision = decision
+        """The decision on the hit."""
+        self._ruleset = ruleset
+        self._layer = layer
+        self._queues = queues
+        self._key = key
+        taken = outcome is not None and decision.allowed
+        self._held = give_backs(demands, outcome.receipts) if taken and outcome is not None else []
+        self._counts = taken
+
+    def __bool__(self) -> bool:
+        return self.decision.allowed
+
+    def __repr__(self) -> str:
+        held = {demand.binding.name: demand.cost for demand in self._held}
+        return f"{type(self).__name__}({held}, {self.decision.advice!r})"
+
+    def _give_back(self) -> Flow[None]:
+        """Give back all that is still held; a second time there is nothing left."""
+        held, self._held = self._held, []
+        self._counts = False
+        yield from self._return(held)
+
+    def _correct(self, real_cost: Costs) -> Flow[None]:
+        """Charge what the request cost more than it took, rule by rule, and give back what it cost less."""
+        held = {demand.binding.name: 0 for demand in self._held}
+        for demand in self._held:
+            held[demand.binding.name] += demand.cost
+        paid = dict.fromkeys(self._ruleset.rules, 0) | held
+        real = paid | self._ruleset.costs("the real cost", real_cost)
+        if not self._counts:
+            return
+        more = {name: real[name] - paid[name] for name in paid if real[name] > paid[name]}
+        if more:
+            charges = self._ruleset.demands("charge", self._key, dict.fromkeys(paid, 0) | more)
+            outcome: Outcome = yield self._layer.execute(charges)
+            self._held += give_backs(charges, outcome.receipts)
+        less = []
+        for name in paid:
+            excess = paid[name] - real[name]
+            for at in reversed(range(len(self._held))):  # what was charged last is given back first
+                demand = self._held[at]
+                if demand.binding.name == name and excess > 0:
+                    part = min(excess, demand.cost)
+                    excess -= part
+                    less.append(demand._replace(cost=part))
+                    self._held[at] = demand._replace(cost=demand.cost - part)
+        self._held = [demand for demand in self._held if demand.cost]
+        yield from self._return(less)
+
+    def _return(self, demands: Sequence[Demand]) -> Flow[None]:
+        for degraded in (False, True):  # what the fallback was charged is given back there
+            part = [demand for demand in demands if demand.receipt is not None and demand.receipt.degraded is degraded]
+            if part:
+                yield self._layer.execute(part)
+                self._queues.nudge(part)
+
+
+class Reservation(_Reservation):
+    """What `Limiter.take` returns. True when admitted."""
+
+    def give_back(self) -> None:
+        """Give back what was taken, as far as it still counts: not in a window that began later, say."""
+        run(self._give_back())
+
+    def correct(self, real_cost: Costs) -> None:
+        """Charge what it cost more than was taken, or give back what it cost less; a mapping names some rules."""
+        run(self._correct(real_cost))
+
+
+class AsyncReservation(_Reservation):
+    """What `AsyncLimiter.take` returns. True when admitted."""
+
+    async def give_back(self) -> None:
+        """Give back what was taken, as far as it still counts: not in a window that began later, say."""
+        await run_async(self._give_back())
+
+    async def correct(self, real_cost: Costs) -> None:
+        """Charge what it cost more than was taken, or give back what it cost less; a mapping names some rules."""
+        await run_async(self._correct(real_cost))

@@ -1,0 +1,100 @@
+"""The rules of one limiter: what a call asks of a store, and what the store's answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ratekeeper import arguments, keys
+from ratekeeper.algorithms.rule import Rule
+from ratekeeper.decision import Decision, combine, from_answer
+from ratekeeper.errors import InvalidRule
+from ratekeeper.rates import show
+from ratekeeper.rules import Rules, named
+from ratekeeper.stores.protocol import Binding, Demand, Inspection, Key, Operation, Outcome, Receipt
+
+Keys = Key | Mapping[str, Key]
+Costs = int | Mapping[str, int]
+_new = tuple.__new__
+
+
+class Ruleset:
+    """One rule or several, by name, that are decided together."""
+
+    def __init__(self, rules: Rules, prefix: str) -> None:
+        self.bindings = tuple(
+            Binding(name, rule, (prefix, rule.algorithm, name)) for name, rule in named(rules).items()
+        )
+        self.shapes = any(binding.rule.shapes for binding in self.bindings)
+        self._only = self.bindings[0] if len(self.bindings) == 1 else None
+
+    @property
+    def rules(self) -> dict[str, Rule]:
+        """The rules, by name."""
+        return {binding.name: binding.rule for binding in self.bindings}
+
+    def demands(self, operation: Operation, key: Keys, cost: Costs = 1) -> list[Demand]:
+        """Check a call's keys and costs, and pair them with the rules."""
+        only = self._only
+        if only is not None and type(key) is str and type(cost) is int and cost > 0:  # nearly always
+            if not 0 < len(key) <= keys.SURELY_SHORT:
+                keys.check(key)
+            return [_new(Demand, (only, key, cost, operation, True, None))]  # in a third of the usual time
+        names = [binding.name for binding in self.bindings]
+        key_of = arguments.by_name("key", key, names, keys.check)
+        cost_of = self.costs("cost", cost)
+        if isinstance(key, Mapping) and len(key_of) < len(names):
+            missing = next(name for name in names if name not in key_of)
+            raise InvalidRule(f"key {show(key)} has none for rule {missing!r}; a mapping of keys names every rule")
+        demands = [
+            Demand(binding, key_of[binding.name], cost_of.get(binding.name, 1), operation)
+            for binding in self.bindings
+            if cost_of.get(binding.name, 1)
+        ]
+        if not demands:
+            raise InvalidRule(f"cost {show(cost)} leaves every rule out")
+        return demands
+
+    def costs(self, argument: str, cost: Costs) -> dict[str, int]:
+        """Check a cost for all rules, or a mapping of costs, and return the cost of each rule that has one."""
+        names = [binding.name for binding in self.bindings]
+        return arguments.by_name(argument, cost, names, arguments.check_cost)
+
+    def decision(self, demands: Sequence[Demand], outcome: Outcome) -> Decision:
+        """Make one decision of the answers to a request's demands."""
+        only = self._only
+        if only is not None:
+            decision = from_answer(only.name, only.rule.limit, outcome.answers[0])
+        else:
+            decision = combine(
+                [
+                    from_answer(demand.binding.name, demand.binding.rule.limit, answer)
+                    for demand, answer in zip(demands, outcome.answers, strict=True)
+                ]
+            )
+        return decision._replace(degraded=True) if outcome.degraded else decision
+
+    def switched_off(self, demands: Sequence[Demand]) -> Decision:
+        """Admit everything, as on untouched keys."""
+        return self.decision(demands, Outcome(0, [(True, demand.binding.rule.limit, 0, 0, 0) for demand in demands]))
+
+    def inspections(self, inspections: Sequence[Inspection]) -> dict[str, Inspection]:
+        """Return what a store shows of each rule's key, by the rule's name."""
+        return {binding.name: seen for binding, seen in zip(self.bindings, inspections, strict=True)}
+
+
+def give_backs(demands: Sequence[Demand], receipts: Sequence[Receipt]) -> list[Demand]:
+    """Return what gives back what these demands were charged, as the receipts say."""
+    return [
+        demand._replace(operation="give_back", receipt=receipt)
+        for demand, receipt in zip(demands, receipts, strict=True)
+    ]
+
+
+def fits(demands: Sequence[Demand]) -> bool:
+    """Tell whether a request can ever be admitted."""
+    return all(demand.cost <= demand.binding.rule.limit for demand in demands)
+
+
+def admits(outcome: Outcome) -> bool:
+    """Tell whether all demands of a hit were admitted."""
+    return all(answer[0] for answer in outcome.answers)

@@ -1,0 +1,136 @@
+import pytest
+
+from ratekeeper import FixedWindow, TokenBucket
+from ratekeeper.stores.eviction import NEVER, EvictionQueue, Table
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+
+
+def filled(count, *, max_keys=1000, rule=None, cost=1):
+    """EvictionQueue with keys 0, 1, ... of one rule, all used at time 0."""
+    queue = EvictionQueue(max_keys)
+    table = Table(rule or FixedWindow(10, 60))
+    for key in range(count):
+        queue.add(table, key, table.rule.charge(None, 0, cost), 0)
+    return queue, table
+
+
+def test_nothing_is_due_where_nothing_is_stored():
+    assert EvictionQueue(10).due == NEVER
+
+
+def test_keys_are_due_when_they_expire():
+    queue, _ = filled(3)
+    assert queue.due == MINUTE
+
+
+def test_due_is_at_most_an_eighth_of_the_span_later_than_the_expiry():
+    queue, _ = filled(1, rule=TokenBucket(80, 1), cost=41)
+    assert queue.due == 50 * SECOND
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_a_call_forgets_eight_expired_keys_at_most(calls):
+    queue, table = filled(100)
+    for _ in range(calls):
+        queue.collect(MINUTE)
+    assert queue.stored == len(table.states) == 100 - 8 * calls
+
+
+def test_what_has_not_expired_stays():
+    queue, table = filled(20)
+    queue.collect(MINUTE - 1)
+    assert queue.stored == len(table.states) == 20
+
+
+def test_once_all_have_left_nothing_is_due():
+    queue, table = filled(20)
+    for _ in range(4):
+        queue.collect(MINUTE)
+    assert (queue.stored, table.states, table.cohorts, queue.due) == (0, {}, {}, NEVER)
+
+
+def test_a_key_that_was_used_again_is_put_where_it_belongs_by_then():
+    queue, table = filled(2)
+    table.states[0] = table.rule.charge(None, MINUTE, 1)
+    queue.collect(MINUTE)
+    assert list(table.states) == [0]
+    assert queue.due == 2 * MINUTE
+    queue.collect(2 * MINUTE)
+    assert queue.stored == 0
+
+
+class CountingAgenda(list):
+    """Counts the queue that are walked through."""
+
+    walked = 0
+
+    def __iter__(self):
+        for item in list.__iter__(self):
+            self.walked += 1
+            yield item
+
+
+def most_cohorts_walked(queue, table, newcomers):
+    """The most queue that one new key walks through; each newcomer has used up its limit."""
+    queue._agenda = agenda = CountingAgenda(queue._agenda)
+    most = 0
+    for number in range(newcomers):
+        agenda.walked = 0
+        queue.add(table, ("new", number), table.rule.charge(None, 0, table.rule.limit), 0)
+        most = max(most, agenda.walked)
+    return most
+
+
+@pytest.mark.parametrize("keys", [100, 2_000])
+def test_a_new_key_walks_through_few_cohorts_though_every_key_was_charged_another_amount(keys):
+    queue, table = filled(0, max_keys=keys, rule=TokenBucket(100, 1))
+    for key in range(keys):
+        queue.add(table, key, table.rule.charge(None, 0, 100 + key * 20), 0)
+    assert most_cohorts_walked(queue, table, 50) <= 200
+
+
+@pytest.mark.parametrize("tables", [1, 50])
+def test_a_new_key_walks_through_few_cohorts_however_many_rules_there_are(tables):
+    queue = EvictionQueue(1_000)
+    all_tables = [Table(TokenBucket(100 + number, 1)) for number in range(tables)]
+    for number in range(1_000):
+        table = all_tables[number % tables]
+        queue.add(table, number, table.rule.charge(None, 0, 1 + number * 7 % 100), 0)
+    assert most_cohorts_walked(queue, all_tables[0], 50) <= 200
+
+
+def test_clear_forgets_all_keys_and_keeps_the_count_of_evictions():
+    queue, _ = filled(20, max_keys=10)
+    queue.clear()
+    assert (queue.stored, queue.due, queue.evictions) == (0, NEVER, 10)
+
+
+def test_a_table_judges_by_the_rule_that_it_adopted_last():
+    queue, table = filled(1)
+    table.adopt(FixedWindow(10, 3600))
+    queue.collect(MINUTE)
+    assert queue.stored == 1
+    queue.collect(60 * MINUTE)
+    assert queue.stored == 0
+
+
+def test_the_smallest_share_goes_whatever_cohort_it_stands_on():
+    queue, table = filled(0, max_keys=4)
+    for key, cost in {"a": 9, "b": 3, "c": 6, "d": 8}.items():
+        queue.add(table, key, table.rule.charge(None, 0, cost), 0)
+    for newcomer, cost, gone in [("e", 7, "b"), ("f", 10, "c"), ("g", 1, "g"), ("h", 8, "e")]:
+        queue.add(table, newcomer, table.rule.charge(None, 0, cost), 0)
+        assert gone not in table.states
+        assert len(table.states) == queue.stored == 4
+    assert queue.evictions == 4
+
+
+def test_a_key_whose_share_has_grown_since_it_was_placed_is_not_taken_for_a_light_one():
+    queue, table = filled(0, max_keys=2)
+    queue.add(table, "grown", table.rule.charge(None, 0, 1), 0)
+    queue.add(table, "five", table.rule.charge(None, 0, 5), 0)
+    table.states["grown"] = table.rule.charge(table.states["grown"], 0, 8)
+    queue.add(table, "six", table.rule.charge(None, 0, 6), 0)
+    assert sorted(table.states) == ["grown", "six"]
