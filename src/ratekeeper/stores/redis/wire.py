@@ -151,7 +151,7 @@ _WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
 def _number(value: int) -> bytes:
-    return _SMALL[value] if value < len(_SMALL) else b"\xcf" + value.to_bytes(8, "big")
+    return _SMALL[value] if 0 <= value < 128 else b"\xcf" + value.to_bytes(8, "big")
 
 
 def _length(values: int) -> bytes:
