@@ -65,9 +65,7 @@ def read(content: bytes, service: Service) -> tuple[Limited, Any, Any]:
         _check_cost(body)
     if body.rules is None and body.keys is None and body.rule is None and body.key is not None:  # nearly always
         fields = (body.algorithm, body.limit, body.window, body.capacity, body.refill_rate, body.leak_rate, body.mode)
-        limited = service.recall(fields)
-        if limited is None:
-            limited = service.keep(fields, service.limited(rule_of(RuleFields(*fields))))
+        limited = service.recall(fields) or service.keep(fields, rule_of(RuleFields(*fields)))
         return limited, body.key, cost
     return _limited(body, service), _key(body), cost
 
