@@ -13,13 +13,6 @@ from ratekeeper.stores.port import Binding, Charge, Demand, Key, Operation, Outc
 
 MAX_COST = 1 << 43  # more than any limit and any usage: a larger cost has the same answer
 _LONG = 96  # bytes of an identity beyond which it is stored hashed
-_SHORT_NAMES = {
-    "fixed-window": "fw",
-    "sliding-window-log": "sl",
-    "sliding-window-counter": "sc",
-    "token-bucket": "tb",
-    "leaky-bucket": "lb",
-}
 _SPECIAL = bytes((*b"%{}", *range(0x20), 0x7F))  # what would end the hash tag, or is hard to read
 _ANSWER = 5  # integers
 SLOTS = 16_384  # of a cluster
@@ -46,7 +39,7 @@ class Wire(NamedTuple):
 def wire_of(binding: Binding) -> Wire:
     """Work out what stays the same for all requests on a rule."""
     prefix, algorithm, name = binding.space
-    parts = [prefix, _SHORT_NAMES[algorithm], name]
+    parts = [prefix, binding.rule.short_name, name]
     if name.startswith(f"{algorithm} "):  # a rule that is named by its text: once is enough; no name is empty
         parts[2:] = "", name[len(algorithm) + 1 :]
     head = b":".join(_escape(part.encode("utf-8", "surrogatepass"), _SPECIAL + b":") for part in parts)
