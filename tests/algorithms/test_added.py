@@ -3,6 +3,7 @@
 The tests do in a copy of the tree what the recipe says, with the files in `added/`, and use that copy.
 """
 
+import ast
 import json
 import os
 import shutil
@@ -12,8 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from ratekeeper.algorithms import BY_NAME
 from tests import servers
 
+# What names an algorithm outside of `algorithms/`, and may: an example, and the strategies of Flask-Limiter.
+NAMED = {
+    ("service/openapi.py", "token-bucket"),
+    ("integrations/flask.py", "fixed-window"),
+    ("integrations/flask.py", "moving-window"),
+    ("integrations/flask.py", "sliding-window-counter"),
+}
 ROOT = Path(__file__).parent.parent.parent
 ADDED = Path(__file__).parent / "added"
 
@@ -65,6 +74,22 @@ def redis():
 @pytest.fixture(scope="module")
 def seen(python, redis):
     return json.loads(python("-m", "tests.algorithms.added.uses", redis))
+
+
+def texts_in(path):
+    """Return the string constants of a Python file, and all the text of another."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".py":
+        return [name for name in BY_NAME if name in text]
+    return [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
+
+
+def test_nothing_but_the_algorithms_names_them():
+    source = ROOT / "src" / "ratekeeper"
+    files = [path for kind in ("py", "lua", "js", "html", "css") for path in source.rglob(f"*.{kind}")]
+    others = [path for path in files if path.parent.name != "algorithms"]
+    named = {(path.relative_to(source).as_posix(), text) for path in others for text in texts_in(path)}
+    assert {(path, text) for path, text in named if text in BY_NAME} == NAMED
 
 
 def test_the_conformance_kit_passes_on_every_store(python):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from ratekeeper import InvalidRule, parse
 from ratekeeper.algorithms import ALGORITHMS, Rule
@@ -51,7 +51,6 @@ class Body(RuleFields, frozen=True, forbid_unknown_fields=True):
 
 
 _decode = msgspec.json.Decoder(Body).decode
-_rule_fields = attrgetter(*RULE_FIELDS)
 
 
 def read(content: bytes, service: Service) -> tuple[Limited, Any, Any]:
@@ -64,7 +63,7 @@ def read(content: bytes, service: Service) -> tuple[Limited, Any, Any]:
     if cost.__class__ is not int or cost < 1:
         _check_cost(body)
     if body.rules is None and body.keys is None and body.rule is None and body.key is not None:  # nearly always
-        fields = _rule_fields(body)
+        fields = astuple(body)[: len(RULE_FIELDS)]  # which come first
         limited = service.recall(fields) or service.keep(fields, rule_of(body))
         return limited, body.key, cost
     return _limited(body, service), _key(body), cost
