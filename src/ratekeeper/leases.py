@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from ratekeeper import forks
-from ratekeeper.algorithms import FixedWindow, SlidingWindowCounter
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.flows import Flow, if_abandoned
@@ -313,8 +312,5 @@ def _answer(lease: _Lease, now_ns: int) -> Outcome:
 
 def _counts_for_us(demand: Demand, outcome: Outcome) -> int:
     """Return for how long what was taken may be spent: of a counter, until its window ends."""
-    rule = demand.binding.rule
-    reset_after = outcome.answers[0][3]
-    if isinstance(rule, SlidingWindowCounter):
-        return reset_after - rule.window_us
-    return reset_after if isinstance(rule, FixedWindow) else _LONG_US
+    spendable_us = demand.binding.rule.spendable_us(outcome.answers[0][3])
+    return _LONG_US if spendable_us is None else spendable_us

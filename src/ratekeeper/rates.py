@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
-from fractions import Fraction
+import sys
+from typing import TYPE_CHECKING, TypeAlias
 
 from ratekeeper.errors import InvalidRule
 
-Window = int | float | Fraction | str | timedelta
-Rate = int | float | Fraction | str
+if TYPE_CHECKING:  # who only imports us need not wait for these; a rule that is made needs fractions, seldom datetime
+    from datetime import timedelta
+    from fractions import Fraction
+
+Window: TypeAlias = "int | float | Fraction | str | timedelta"
+Rate: TypeAlias = "int | float | Fraction | str"
 
 SECOND_US = 1_000_000
 _UNIT_US = {
@@ -50,8 +54,8 @@ _UNITS = {
     for plural in (("", "s") if len(spelling) > 1 else ("",))
 }
 ACCEPTED_UNITS = "us, ms, s, minute, hour, day, week, month (30 days) or year (365 days)"
-_ONE_DURATION = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)?\s*([^\W\d_]+)\s*")
-_COUNT_AND_PERIOD = re.compile(r"\s*([0-9][0-9_]*)\s*(?:/|per\b)\s*(.*?)\s*", re.IGNORECASE | re.DOTALL)
+_ONE_DURATION = r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)?\s*([^\W\d_]+)\s*"
+_COUNT_AND_PERIOD = r"\s*([0-9][0-9_]*)\s*(?:/|per\b)\s*(.*?)\s*"
 _MOST_DIGITS = 30
 _MOST_CHARACTERS = 200  # of one rule, window or rate: the patterns take quadratic time on long runs of spaces
 
@@ -86,8 +90,11 @@ def limit(value: object, argument: str = "limit") -> int:
 
 def window_us(value: object, argument: str = "window") -> int:
     """Read a window: seconds, a timedelta or a text such as "1m", "1h30m" or "250ms"."""
-    if isinstance(value, timedelta):
-        microseconds = Fraction(value // timedelta(microseconds=1))
+    from fractions import Fraction
+
+    datetime = sys.modules.get("datetime")  # without it, there are no timedeltas
+    if datetime is not None and isinstance(value, datetime.timedelta):
+        microseconds = Fraction(value // datetime.timedelta(microseconds=1))
     elif isinstance(value, str):
         microseconds = _duration_us(value, argument)
     else:
@@ -121,6 +128,8 @@ def rate(value: object, argument: str = "rate") -> Fraction:
     """Read a rate: units per second, or a text such as "10/minute"."""
     if isinstance(value, str):
         count, period_us = count_and_period(value, f"{argument} {show(value)}")
+        from fractions import Fraction
+
         per_second = Fraction(count * SECOND_US, period_us)
     else:
         per_second = _number(value, argument, "units per second or a text such as '10/minute'")
@@ -146,7 +155,7 @@ def per_microsecond(per_second: Fraction, capacity: int, argument: str) -> tuple
 def count_and_period(text: str, context: str) -> tuple[int, int]:
     """Read "10/s", "5/15minutes" or "10 per 2 hours" as a count and its period in microseconds."""
     check_length(text, context)
-    match = _COUNT_AND_PERIOD.fullmatch(text)
+    match = re.fullmatch(_COUNT_AND_PERIOD, text, re.IGNORECASE | re.DOTALL)
     if match is None:
         raise InvalidRule(f"{context}: expected a count and a period, as in '10/s', '5/15minutes' or '10 per 2 hours'")
     period = _duration_us(match[2], context, bare_units=True)
@@ -192,6 +201,8 @@ def rate_text(units: int, period: int) -> str:
 
 def simplest_fraction(value: float) -> Fraction:
     """Find the fraction with the smallest denominator that rounds to this float: 0.1 is 1/10, 100 / 60 is 5/3."""
+    from fractions import Fraction
+
     exact = Fraction(value)
     if exact.denominator == 1:
         return exact
@@ -201,6 +212,8 @@ def simplest_fraction(value: float) -> Fraction:
 
 
 def _simplest_between(low: Fraction, high: Fraction) -> Fraction:
+    from fractions import Fraction
+
     whole = math.floor(low)
     if whole + 1 < high:
         return Fraction(whole + 1)
@@ -210,6 +223,8 @@ def _simplest_between(low: Fraction, high: Fraction) -> Fraction:
 
 
 def _number(value: object, argument: str, accepted: str) -> Fraction:
+    from fractions import Fraction
+
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         raise TypeError(f"{argument} must be {accepted}, not {show(value)}")
     if isinstance(value, float):
@@ -220,11 +235,14 @@ def _number(value: object, argument: str, accepted: str) -> Fraction:
 
 
 def _duration_us(text: str, context: str, *, bare_units: bool = False) -> Fraction:
+    from fractions import Fraction
+
     check_length(text, context)
+    one_duration = re.compile(_ONE_DURATION)
     total = Fraction(0)
     position = 0
     while position < len(text) or position == 0:
-        match = _ONE_DURATION.match(text, position)
+        match = one_duration.match(text, position)
         if match is None or not (match[1] or bare_units):
             raise InvalidRule(
                 f"{context}: cannot read {show(text[position:])} as a duration; write '250ms', '1m' or '1h30m'"

@@ -8,39 +8,24 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from fractions import Fraction
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ratekeeper import rates
-from ratekeeper.algorithms import (
-    FixedWindow,
-    LeakyBucket,
-    Rule,
-    SlidingWindowCounter,
-    SlidingWindowLog,
-    TokenBucket,
-)
+from ratekeeper.algorithms import ALGORITHMS, BY_NAME, Rule, SlidingWindowCounter, TokenBucket
 from ratekeeper.errors import InvalidRule
 
-_WINDOWS: dict[str, Callable[[int, rates.Window], Rule]] = {
-    "fixed-window": FixedWindow,
-    "sliding-window-log": SlidingWindowLog,
-    "moving-window": SlidingWindowLog,
-    "sliding-window-counter": SlidingWindowCounter,
-}
-_BUCKETS = ("token-bucket", "leaky-bucket")
-ALGORITHMS = (*_WINDOWS, *_BUCKETS)
-RULE_TYPES = (FixedWindow, SlidingWindowLog, SlidingWindowCounter, TokenBucket, LeakyBucket)
+if TYPE_CHECKING:
+    from fractions import Fraction
 
-_RULE = re.compile(
+_RULE = (
     r"(?:(?P<algorithm>[^\W\d_][\w-]*)\s+)?(?P<rate>[0-9].*?)"
-    r"(?:\s+burst\s+(?P<burst>\S+)(?:\s+(?P<ending>.+))?|\s+(?P<mode>policing|shaping))?",
-    re.IGNORECASE | re.DOTALL,
+    r"(?:\s+burst\s+(?P<burst>\S+)(?:\s+(?P<ending>.+))?|\s+(?P<mode>%s))?"
 )
 _EXAMPLES = "'100/minute', '10/s burst 100' or 'fixed-window 5/15minutes'"
+_MODES = {algorithm: [variant.mode for variant in algorithm.variants if variant.mode] for algorithm in ALGORITHMS}
+_ALL_MODES = list(dict.fromkeys(mode for modes in _MODES.values() for mode in modes))
 
 Rules = Rule | str | Mapping[str, "Rule | str"] | Iterable["Rule | str"]
 
@@ -60,28 +45,28 @@ def parse(text: str) -> tuple[Rule, ...]:
 def _parse_one(part: str, text: str) -> Rule:
     context = f"rule {rates.show(part)}"
     rates.check_length(part, context)
-    match = _RULE.fullmatch(part)
+    match = re.fullmatch(_RULE % "|".join(_ALL_MODES), part, re.IGNORECASE | re.DOTALL)
     if match is None:
         raise InvalidRule(f"cannot read rule {rates.show(part)} in {rates.show(text)}: write it as {_EXAMPLES}")
-    algorithm = (match["algorithm"] or ("token-bucket" if match["burst"] else "sliding-window-counter")).lower()
-    if algorithm not in ALGORITHMS:
-        raise InvalidRule(f"{context}: unknown algorithm {rates.show(match['algorithm'])}; use {', '.join(ALGORITHMS)}")
+    default = TokenBucket if match["burst"] else SlidingWindowCounter
+    algorithm = BY_NAME.get((match["algorithm"] or default.algorithm).lower())
+    if algorithm is None:
+        raise InvalidRule(f"{context}: unknown algorithm {rates.show(match['algorithm'])}; use {', '.join(BY_NAME)}")
     count, period_us = rates.count_and_period(match["rate"], context)
     mode = (match["mode"] or match["ending"] or "").lower()
-    if mode not in ("", "policing", "shaping"):
-        raise InvalidRule(f"{context}: {rates.show(mode)} means nothing here; a leaky-bucket is policing or shaping")
-    if mode and algorithm != "leaky-bucket":
-        raise InvalidRule(f"{context}: only a leaky-bucket is {mode}, not a {algorithm}")
+    if mode and mode not in _ALL_MODES:
+        known = "; ".join(f"a {each.algorithm} is {' or '.join(modes)}" for each, modes in _MODES.items() if modes)
+        raise InvalidRule(f"{context}: {rates.show(mode)} means nothing here; {known}")
+    if mode and mode not in _MODES[algorithm]:
+        known = " or a ".join(each.algorithm for each, modes in _MODES.items() if mode in modes)
+        raise InvalidRule(f"{context}: only a {known} is {mode}, not a {algorithm.algorithm}")
     try:
-        if algorithm in _WINDOWS:
-            if match["burst"]:
-                raise InvalidRule(f"only a token-bucket or a leaky-bucket has a burst, not a {algorithm}")
-            return _WINDOWS[algorithm](count, Fraction(period_us, rates.SECOND_US))
-        capacity = _burst(match["burst"]) if match["burst"] else count
-        rate = Fraction(count * rates.SECOND_US, period_us)
-        if algorithm == "token-bucket":
-            return TokenBucket(capacity, rate)
-        return LeakyBucket(capacity, rate, "shaping" if mode == "shaping" else "policing")
+        if match["burst"] is None:
+            return algorithm.of(count, period_us, mode=mode)
+        if not algorithm.takes_burst:
+            bursty = " or a ".join(each.algorithm for each in ALGORITHMS if each.takes_burst)
+            raise InvalidRule(f"only a {bursty} has a burst, not a {algorithm.algorithm}")
+        return algorithm.of(count, period_us, _burst(match["burst"]), mode)
     except InvalidRule as error:
         raise InvalidRule(f"{context}: {error}") from None
 
@@ -92,12 +77,34 @@ def _burst(text: str) -> int:
     return rates.whole_number(text, "burst")
 
 
+def from_fields(algorithm: str | None, given: Mapping[str, object]) -> Rule:
+    """Make a rule of its algorithm's name and its fields. What is wrong with one begins with its name."""
+    kind = None if algorithm is None else BY_NAME.get(algorithm)
+    if kind is None:
+        said = "is missing" if algorithm is None else f"{algorithm[:80]!r} is unknown"
+        raise InvalidRule(f"algorithm {said}; use {', '.join(BY_NAME)}")
+    names = [field.name for field in kind.fields]
+    for name in given:
+        if name not in names:
+            raise InvalidRule(f"{name} is not for a {algorithm}, which has {' and '.join(names)}")
+    for field in kind.fields:
+        if field.name not in given and field.kind != "mode":
+            raise InvalidRule(f"{field.name} is missing: a {algorithm} needs it")
+    return kind(**given)
+
+
+def blamed(error: Exception, names: Iterable[str]) -> str | None:
+    """Return which of these arguments an error is about, which it then begins with."""
+    message = str(error)
+    return next((name for name in names if message.startswith((f"{name} ", f"{name}:"))), None)
+
+
 def named(rules: Rules) -> dict[str, Rule]:
     """Give each rule its name: the one it came with in a mapping, otherwise its canonical text."""
     if isinstance(rules, Mapping):
         result = {_name(name): _one(name, rule) for name, rule in rules.items()}
     else:
-        given = [rules] if isinstance(rules, (*RULE_TYPES, str)) else rules
+        given = [rules] if isinstance(rules, (*ALGORITHMS, str)) else rules
         if isinstance(given, bytes) or not isinstance(given, Iterable):
             raise TypeError(f"rules must be a rule, a text, or a mapping or sequence of these, not {rates.show(rules)}")
         result = {}
@@ -132,7 +139,7 @@ def _name(name: object) -> str:
 
 
 def _checked(rule: object) -> Rule:
-    if not isinstance(rule, RULE_TYPES):
+    if not isinstance(rule, ALGORITHMS):
         raise TypeError(
             f"a rule must be one of ratekeeper's rules or a text such as {_EXAMPLES}, not {rates.show(rule)}"
         )
@@ -141,10 +148,4 @@ def _checked(rule: object) -> Rule:
 
 def share_of(rule: Rule, share: Fraction) -> Rule:
     """Return a rule that admits this part of what the other one does, rounded up."""
-    if share == 1:
-        return rule
-    limit = math.ceil(rule.limit * share)
-    if isinstance(rule, TokenBucket | LeakyBucket):
-        rate = Fraction(rule.units * rates.SECOND_US, rule.period_us) * share
-        return TokenBucket(limit, rate) if isinstance(rule, TokenBucket) else LeakyBucket(limit, rate, rule.mode)
-    return replace(rule, limit=limit)  # type: ignore[type-var]  # the three that have a window
+    return rule if share == 1 else rule.scaled(share)

@@ -14,17 +14,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from ratekeeper import (
-    AsyncLimiter,
-    Decision,
-    FixedWindow,
-    LeakyBucket,
-    Limiter,
-    SlidingWindowCounter,
-    SlidingWindowLog,
-    TokenBucket,
-    flows,
-)
+from ratekeeper import AsyncLimiter, Decision, Limiter, flows
+from ratekeeper.algorithms import BY_NAME
+from ratekeeper.rules import from_fields
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.testing import ManualClock
 from tests import clusters, inside, servers
@@ -177,18 +169,14 @@ def microseconds(seconds: float) -> int:
 
 def rule_of(rule: dict[str, Any]) -> Any:
     """Build a rule as the vectors write it."""
-    match rule["algorithm"]:
-        case "fixed-window":
-            return FixedWindow(rule["limit"], Fraction(rule["window_us"], 1_000_000))
-        case "sliding-window-log":
-            return SlidingWindowLog(rule["limit"], Fraction(rule["window_us"], 1_000_000))
-        case "sliding-window-counter":
-            return SlidingWindowCounter(rule["limit"], Fraction(rule["window_us"], 1_000_000))
-        case "token-bucket":
-            return TokenBucket(rule["capacity"], Fraction(*rule["rate"]))
-        case "leaky-bucket":
-            return LeakyBucket(rule["capacity"], Fraction(*rule["rate"]), rule["mode"])
-    raise AssertionError(rule)
+    values = {
+        "count": lambda name: rule[name],
+        "window": lambda _: Fraction(rule["window_us"], 1_000_000),
+        "rate": lambda _: Fraction(*rule["rate"]),
+        "mode": lambda name: rule[name],
+    }
+    fields = BY_NAME[rule["algorithm"]].fields
+    return from_fields(rule["algorithm"], {field.name: values[field.kind](field.name) for field in fields})
 
 
 def _plain(result: Any) -> Any:

@@ -353,19 +353,22 @@ def _endless(retry_after_us: int | None) -> float:
     return math.inf if retry_after_us is None else retry_after_us
 
 
+def _bucket(rule: dict) -> Bucket:
+    return Bucket(rule["capacity"], Fraction(*rule["rate"]) / 1_000_000, shaping=rule.get("mode") == "shaping")
+
+
+MODELS: dict[str, Callable[[dict], Model]] = {
+    "fixed-window": lambda rule: FixedWindow(rule["limit"], rule["window_us"]),
+    "sliding-window-log": lambda rule: SlidingWindowLog(rule["limit"], rule["window_us"]),
+    "sliding-window-counter": lambda rule: SlidingWindowCounter(rule["limit"], rule["window_us"]),
+    "token-bucket": _bucket,
+    "leaky-bucket": _bucket,
+}
+
+
 def model_of(rule: dict) -> Model:
     """Build the model of a rule as the vectors write it."""
-    match rule["algorithm"]:
-        case "fixed-window":
-            return FixedWindow(rule["limit"], rule["window_us"])
-        case "sliding-window-log":
-            return SlidingWindowLog(rule["limit"], rule["window_us"])
-        case "sliding-window-counter":
-            return SlidingWindowCounter(rule["limit"], rule["window_us"])
-        case "token-bucket" | "leaky-bucket":
-            rate = Fraction(*rule["rate"]) / 1_000_000
-            return Bucket(rule["capacity"], rate, shaping=rule.get("mode") == "shaping")
-    raise AssertionError(rule)
+    return MODELS[rule["algorithm"]](rule)
 
 
 def first(holds: Callable[[int], bool], guess: int | None = None) -> int:

@@ -8,9 +8,14 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-WINDOWED = ("fixed-window", "sliding-window-log", "sliding-window-counter")
+from ratekeeper import algorithms
+
+ALGORITHMS = tuple(
+    f"{algorithm.algorithm} {variant.mode}".strip()
+    for algorithm in algorithms.ALGORITHMS
+    for variant in algorithm.variants
+)
 BUCKETS = ("token-bucket", "leaky-bucket policing", "leaky-bucket shaping")
-ALGORITHMS = (*WINDOWED, *BUCKETS)
 
 START_US = 1_700_000_000_000_000
 DAY_US = 86_400_000_000
@@ -51,9 +56,9 @@ def limit_of(rule: dict[str, Any]) -> int:
 def rules(draw, algorithm=None):
     """Draw a rule as the vectors write it."""
     algorithm = algorithm or draw(st.sampled_from(ALGORITHMS))
-    if algorithm in WINDOWED:
-        return {"algorithm": algorithm, "limit": draw(LIMITS), "window_us": draw(WINDOWS_US)}
     name, _, mode = algorithm.partition(" ")
+    if not any(field.kind == "rate" for field in algorithms.BY_NAME[name].fields):
+        return {"algorithm": algorithm, "limit": draw(LIMITS), "window_us": draw(WINDOWS_US)}
     rule = {"algorithm": name, "capacity": draw(LIMITS), "rate": list(draw(RATES))}
     if span_us(rule) > 30 * DAY_US:
         rule["capacity"] = 10

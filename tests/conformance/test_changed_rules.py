@@ -4,12 +4,12 @@ import copy
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.conformance import strategies
 from tests.conformance.kit import DRIVERS, rule_of
-from tests.conformance.model import model_of
+from tests.conformance.model import Answer, model_of
 from tests.conformance.strategies import ALGORITHMS, DAY_US, START_US, limit_of, span_us
 
 DRIVER = st.sampled_from(DRIVERS)
@@ -66,13 +66,21 @@ def test_another_window_of_a_log_counts_the_units_that_are_younger_than_it(drive
         clock += data.draw(st.integers(0, span_us(other)))
 
 
+# The most that a bucket remembers, so that Lua's numbers stay exact: docs/decisions.md.
+MOST_UNITS = 2**42
+LONGEST_DRAIN_US = 2**52
+
+
 @pytest.mark.parametrize("algorithm", strategies.BUCKETS)
-def test_another_rate_of_a_bucket_takes_over_its_level_rounded_up(algorithm):
+def test_another_rate_of_a_bucket_takes_over_its_level_rounded_up_as_far_as_a_bucket_remembers(algorithm):
     @given(DRIVER, changes(algorithm))
+    @example(DRIVERS[0], beyond_the_ceiling(algorithm))
+    @example(DRIVERS[-1], beyond_the_ceiling(algorithm))
     def check(driver, change):
         *_, other = change
         new, model, clock = play_and_change(driver, *change)
         model.limit, model.rate = other["capacity"], Fraction(*other["rate"]) / 1_000_000
+        model.level = min(model.level, MOST_UNITS, LONGEST_DRAIN_US * model.rate)
         exact = model.peek(clock, 1)
         model.level += Fraction(1, model.rate.denominator)  # less than this is what rounding may add
         assert model.peek(clock, 1).remaining <= new.peek(clock).remaining <= exact.remaining
@@ -105,6 +113,28 @@ def test_a_changed_rule_keeps_its_promises_and_gives_no_more_than_its_own_capaci
         assert new.hit(clock + answer.reset_after_us, limit).remaining == 0
 
     check()
+
+
+def bucket(algorithm, capacity, *rate):
+    name, _, mode = algorithm.partition(" ")
+    return {"algorithm": name, "capacity": capacity, "rate": list(rate)} | ({"mode": mode} if mode else {})
+
+
+def beyond_the_ceiling(algorithm):
+    """Return a change to a rate by which the units in use would take 5,399,913,600,000,000 us to drain."""
+    steps = [strategies.Step(0, "hit", 62_499)]
+    return bucket(algorithm, 999_983, 1_000_000, 1), START_US, steps, bucket(algorithm, 10, 1, 86_400)
+
+
+@pytest.mark.parametrize("algorithm", strategies.BUCKETS)
+def test_what_would_take_longer_to_drain_by_another_rate_than_a_bucket_remembers_is_forgotten(driver, algorithm):
+    rule, _, (step,), other = beyond_the_ceiling(algorithm)
+    old = driver.subject({"user": rule_of(rule)})
+    old.hit(START_US, step.cost)
+    new = old.beside({"user": rule_of(other)})
+    assert new.hit(START_US) == Answer(False, 0, LONGEST_DRAIN_US - 9 * DAY_US, LONGEST_DRAIN_US, 0)
+    assert new.charge(START_US, 1).reset_after_us == LONGEST_DRAIN_US
+    assert new.peek(START_US + DAY_US).reset_after_us == LONGEST_DRAIN_US - DAY_US
 
 
 def window(algorithm, limit, window_us):

@@ -9,6 +9,9 @@ import { lanes, PAPER } from "../../src/ratekeeper/playground/static/lanes.js";
 import { duration, fills, grid, histogram, round, slice, stack, ticks } from "../../src/ratekeeper/playground/static/layout.js";
 import { bars } from "../../src/ratekeeper/playground/static/live.js";
 import { pieces } from "../../src/ratekeeper/playground/static/lua.js";
+import { labelOf } from "../../src/ratekeeper/playground/static/pictures.js";
+
+const ALGORITHMS = JSON.parse(process.env.ALGORITHMS); // as the server lists them
 
 test("cells fill one after another, the last one in part", () => {
   assert.deepEqual(fills(2.5, 4, 4), [1, 1, 0.5, 0]);
@@ -114,15 +117,15 @@ test("the pieces of a script are the script", () => {
 });
 
 test("who accepts delay gets the queue", () => {
-  assert.equal(choose({ delay: "yes", bursts: "no", exact: "no", memory: "yes" })[0], "leaky-bucket-shaping");
+  assert.equal(choose(ALGORITHMS, { delay: "yes", bursts: "no", exact: "no", memory: "yes" }).id, "leaky-bucket-shaping");
 });
 
 test("who wants bursts gets tokens", () => {
-  assert.equal(choose({ delay: "no", bursts: "yes", exact: "no", memory: "yes" })[0], "token-bucket");
+  assert.equal(choose(ALGORITHMS, { delay: "no", bursts: "yes", exact: "no", memory: "yes" }).id, "token-bucket");
 });
 
 test("who wants it exact and has memory gets the log", () => {
-  assert.equal(choose({ delay: "no", bursts: "no", exact: "yes", memory: "no" })[0], "sliding-window-log");
+  assert.equal(choose(ALGORITHMS, { delay: "no", bursts: "no", exact: "yes", memory: "no" }).id, "sliding-window-log");
 });
 
 test("each algorithm is the answer to some choice, and has its snippets", () => {
@@ -130,14 +133,30 @@ test("each algorithm is the answer to some choice, and has its snippets", () => 
     (all, { name, options }) => all.flatMap((answer) => options.map(([value]) => ({ ...answer, [name]: value }))),
     [{}],
   );
-  const chosen = new Set(answers.map((answer) => choose(answer)[0]));
+  const chosen = new Set(answers.map((answer) => choose(ALGORITHMS, answer)));
   assert.equal(chosen.size, 6);
   for (const algorithm of chosen) assert.deepEqual(Object.keys(snippets(algorithm, "http://here")), ["Python", "FastAPI", "curl"]);
 });
 
+test("the snippets make the rule as people write it", () => {
+  const text = (id) => snippets(ALGORITHMS.find((algorithm) => algorithm.id === id), "http://here");
+  assert.match(text("fixed-window").Python, /import Limiter, FixedWindow\n\nlimiter = Limiter\(FixedWindow\(limit=100, window=60\)\)\ndecision = /);
+  assert.match(text("leaky-bucket-shaping").Python, /LeakyBucket\(capacity=20, leak_rate=10, mode="shaping"\)\)\nlimiter\.wait/);
+  assert.match(text("token-bucket").curl, /"rule": "token-bucket 10\/s burst 20"/);
+});
+
+test("who chooses among algorithms that nobody asks for gets none", () => {
+  assert.equal(choose([{ id: "knot", suits: null }], { delay: "no" }), undefined);
+});
+
+test("a queue has words of its own for its fields", () => {
+  const field = { kind: "rate", label: "Leak" };
+  assert.deepEqual([labelOf("queue", field), labelOf("level", field), labelOf("knot", field)], ["Depart", "Leak", "Leak"]);
+});
+
 test("a lane marks what passed and what was denied, and says when the peak is over the limit", () => {
   const rule = {
-    algorithm: "fixed-window", limit: 1, window_us: 1e6, departures_us: [0, 5e5, null], shaping: null,
+    title: "Fixed window", limit: 1, window_us: 1e6, departures_us: [0, 5e5, null], shaping: null,
     admitted: { requests: 2 }, denied: { requests: 1 }, peak: { units: 2, from_us: 0 },
   };
   const result = { traffic: { end_us: 2e6 }, requests: { at_us: [0, 5e5, 9e5], cost: [1, 1, 1] }, rules: [rule] };

@@ -1,21 +1,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { departures, project } from "../../src/ratekeeper/playground/static/model.js";
+import { departures, formula, project } from "../../src/ratekeeper/playground/static/model.js";
 
 const AT = 1_700_000_003; // three seconds into a window of ten
 
 const fixed = (count) => ({
-  algorithm: "fixed-window", limit: 10, window: 10, now: AT, state: { window_start: AT - 3, window_end: AT + 7, count },
+  picture: "window", limit: 10, window: 10, now: AT, state: { window_start: AT - 3, window_end: AT + 7, count },
 });
 const counter = (count, before) => ({
-  algorithm: "sliding-window-counter", limit: 10, window: 10, now: AT, state: { window_start: AT - 3, count, before },
+  picture: "two-windows", limit: 10, window: 10, now: AT, state: { window_start: AT - 3, count, before },
 });
 const log = (entries, count = entries.reduce((sum, [, units]) => sum + units, 0)) => ({
-  algorithm: "sliding-window-log", limit: 10, window: 10, now: AT, state: { count, entries, window: 10 },
+  picture: "log", limit: 10, window: 10, now: AT, state: { count, entries, window: 10 },
 });
-const tokens = (number) => ({ algorithm: "token-bucket", limit: 10, rate: 2, now: AT, state: { tokens: number } });
-const leaky = (level) => ({ algorithm: "leaky-bucket", limit: 10, rate: 2, now: AT, state: { level } });
+const tokens = (number) => ({ picture: "tokens", limit: 10, rate: 2, now: AT, state: { tokens: number } });
+const leaky = (level) => ({ picture: "level", limit: 10, rate: 2, now: AT, state: { level } });
 
 test("a fixed window keeps its count until it ends", () => {
   assert.equal(project(fixed(4), AT + 6.999999).remaining, 6);
@@ -86,4 +86,21 @@ test("nobody departs from an empty queue", () => {
 
 test("a moment before the snapshot shows the snapshot", () => {
   assert.equal(project(tokens(3), AT - 5).tokens, 3);
+});
+
+const unknown = (remaining, resetAfter) => ({
+  picture: "knot", limit: 10, now: AT, resetAfter, peek: { remaining }, state: { loops: 3 },
+});
+
+test("a state of an unknown shape stands as it was asked for until nothing of it is left", () => {
+  const [before, after] = [AT + 1.9, AT + 2].map((now) => project(unknown(4, 2), now));
+  assert.deepEqual([before.remaining, before.used, after.remaining, after.used], [4, 6, 10, 0]);
+  assert.equal(formula(unknown(4, 2), before), "10 − 6 = 4");
+});
+
+test("each formula comes to the number that remains", () => {
+  for (const snapshot of [fixed(4), log([[AT - 1, 3]]), counter(2, 8), tokens(3.25), leaky(5.5), { ...leaky(5.5), picture: "queue" }]) {
+    const view = project(snapshot, AT + 1);
+    assert.match(formula(snapshot, view), new RegExp(` = ${view.remaining}$`));
+  }
 });

@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import json
 
 import pytest
 
 from ratekeeper import FixedWindow, InvalidRule, Limiter
+from ratekeeper.service import bodies
 from ratekeeper.service.app import MOST_LIMITERS, Service, create_app
 from ratekeeper.service.live import Live
 from ratekeeper.service.web import Problem, Request, Response, Router
@@ -27,6 +29,17 @@ async def handler(_):
 
 
 # Limiters
+
+
+def test_as_many_rules_given_by_fields_are_kept_as_there_is_room_for():
+    service = Service(MemoryStore())
+
+    def limiter(limit):
+        body = {"key": "k", "algorithm": "fixed-window", "limit": limit, "window": 60}
+        return bodies.read(json.dumps(body).encode(), service)[0].limiter
+
+    limiters = [limiter(limit + 1) for limit in range(MOST_LIMITERS)]
+    assert [limiter(limit + 1) for limit in range(MOST_LIMITERS)] == limiters
 
 
 def test_a_limiter_is_made_once_for_the_same_rules():

@@ -1,4 +1,5 @@
--- The arithmetic of both buckets: bucket.py on Redis, in the same order with the same names.
+-- The arithmetic of both buckets: bucket.py on Redis, in the same order with the same names. What Python says in one
+-- expression, time_to_drain and less, are functions here.
 -- A level in period_us-ths of a unit can pass 2^53, so it is two numbers here: whole units, and the part of one more.
 -- A state is {whole, part, at, period_us}.
 
@@ -104,11 +105,6 @@ function step.refund(rule, state, now, cost)
   return lower(rule, state, now, cost, 0)
 end
 
-function step.expires_at(rule, state)
-  local whole, part, at = settle(rule, state, state[3])
-  return at + time_to_drain(rule, whole, part)
-end
-
 function step.give_back(rule, state, now, cost, charged_at, ends_at)
   local _, _, at = settle(rule, state, now)
   if charged_at > at or (rule[4] == 1 and (not state or step.expires_at(rule, state) ~= ends_at)) then
@@ -116,6 +112,11 @@ function step.give_back(rule, state, now, cost, charged_at, ends_at)
   end
   local whole, part = less(rule, cost, 0, at - charged_at)
   return lower(rule, state, now, whole, part)
+end
+
+function step.expires_at(rule, state)
+  local whole, part, at = settle(rule, state, state[3])
+  return at + time_to_drain(rule, whole, part)
 end
 
 return step

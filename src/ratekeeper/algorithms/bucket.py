@@ -7,12 +7,15 @@ that one microsecond drains exactly `units` of them, and nothing is ever rounded
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ratekeeper import rates
-from ratekeeper.algorithms.rule import EMPTY, Step
+from ratekeeper.algorithms.rule import EMPTY, Rule, Step
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 # A level, when that was, and the period_us that it was counted in, in one integer: half of what a tuple of three takes,
 # and read at once. The lower bits are a stamp: the time, on a time line that every period has for itself.
@@ -23,38 +26,50 @@ _TIME_LINE = 60  # bits
 _FAR = 1 << (_TIME_LINE - 1)  # microseconds: 18,000 years before and after 1970
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(Rule):
     """What the token bucket and the leaky bucket share."""
 
-    script: ClassVar[str] = "bucket"
+    __slots__ = ("capacity", "epoch", "full", "limit", "period_us", "shapes", "units", "window_us")
 
+    script = "bucket"
+    takes_burst = True
+
+    rate_name: ClassVar[str]
+    """Which of its fields is the rate."""
     capacity: int
-    units: int = field(init=False, repr=False, compare=False)
-    period_us: int = field(init=False, repr=False, compare=False)
-    full: int = field(init=False, repr=False, compare=False)
-    epoch: int = field(init=False, repr=False, compare=False)
-    shapes: bool = field(init=False, repr=False, compare=False)
+    units: int
+    period_us: int
+    full: int
+    epoch: int
 
-    def _set_up(self, rate: rates.Rate, argument: str, *, shapes: bool = False) -> None:
-        set_field = object.__setattr__
-        set_field(self, "capacity", rates.limit(self.capacity, "capacity"))
-        per_second = rates.rate(rate, argument)
-        units, period_us = rates.per_microsecond(per_second, self.capacity, argument)
-        set_field(self, argument, per_second)
-        set_field(self, "units", units)
-        set_field(self, "period_us", period_us)
-        set_field(self, "full", self.capacity * period_us)
-        set_field(self, "epoch", period_us << _TIME_LINE)
-        set_field(self, "shapes", shapes)
+    def _set_up(self, capacity: int, rate: rates.Rate, *, shapes: bool = False) -> None:
+        capacity = rates.limit(capacity, "capacity")
+        per_second = rates.rate(rate, self.rate_name)
+        units, period_us = rates.per_microsecond(per_second, capacity, self.rate_name)
+        full = capacity * period_us
+        self._set(capacity=capacity, units=units, period_us=period_us, full=full, shapes=shapes)
+        self._set(limit=capacity, window_us=-(-full // units), epoch=period_us << _TIME_LINE)
+        object.__setattr__(self, self.rate_name, per_second)
+
+    @classmethod
+    def of(cls, count: int, period_us: int, burst: int | None = None, mode: str = "") -> Rule:
+        from fractions import Fraction
+
+        more = {"mode": mode} if mode else {}
+        return cls(count if burst is None else burst, Fraction(count * rates.SECOND_US, period_us), **more)
 
     @property
-    def limit(self) -> int:
-        return self.capacity
+    def per_second(self) -> Fraction:
+        from fractions import Fraction
 
-    @property
-    def span_us(self) -> int:
-        return -(-self.full // self.units)
+        return Fraction(self.units * rates.SECOND_US, self.period_us)
+
+    def scaled(self, share: Fraction) -> Rule:
+        changes: dict[str, Any] = {
+            "capacity": math.ceil(self.capacity * share),
+            self.rate_name: self.per_second * share,
+        }
+        return self.__replace__(**changes)
 
     @property
     def numbers(self) -> tuple[int, int, int, int]:
@@ -63,6 +78,24 @@ class Bucket:
     def load(self, value: Sequence[int]) -> State:
         whole, part, at, period_us = value
         return _packed(whole * period_us + part, at, period_us)
+
+    def _capped(self, level: int) -> int:
+        """The lower of a level and the one beyond which usage piles up no further."""
+        return min(level, 2 * rates.MAX_DRAIN_US * self.units, rates.MAX_USAGE * self.period_us)
+
+    def _settle(self, state: State | None, now: int) -> tuple[int, int]:
+        """Return the level that a decision at `now` starts from, and the moment that it is taken at."""
+        if not state:
+            return 0, now
+        level, at, period_us = _parts(state)
+        if period_us != self.period_us:  # another rate under the same name wrote it; a part of a unit counts for more
+            level = -(-level * self.period_us // period_us)
+        level = self._capped(level)
+        if at <= now:
+            return max(0, level - (now - at) * self.units), now
+        if (at - now) * self.units > self.full:
+            return 0, now
+        return level, at  # the clock stepped back: decide when the state was written
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
         units = self.units
@@ -95,7 +128,11 @@ class Bucket:
 
     def charge(self, state: State | None, now: int, cost: int) -> State:
         level, at = self._settle(state, now)
-        return _packed(min(level + cost * self.period_us, self._ceiling), at, self.period_us)
+        return _packed(self._capped(level + cost * self.period_us), at, self.period_us)
+
+    def _lower(self, state: State | None, now: int, amount: int) -> State | tuple[()]:
+        level, at = self._settle(state, now)
+        return _packed(level - amount, at, self.period_us) if level > amount else EMPTY
 
     def refund(self, state: State | None, now: int, cost: int) -> State | tuple[()]:
         return self._lower(state, now, cost * self.period_us)
@@ -115,29 +152,6 @@ class Bucket:
 
     def share(self, state: State, now: int) -> float:
         return self._settle(state, now)[0] / self.full
-
-    @property
-    def _ceiling(self) -> int:
-        """The level beyond which usage piles up no further."""
-        return min(2 * rates.MAX_DRAIN_US * self.units, rates.MAX_USAGE * self.period_us)
-
-    def _settle(self, state: State | None, now: int) -> tuple[int, int]:
-        """Return the level that a decision at `now` starts from, and the moment that it is taken at."""
-        if not state:
-            return 0, now
-        level, at, period_us = _parts(state)
-        if period_us != self.period_us:  # another rate under the same name wrote it; a part of a unit counts for more
-            level = -(-level * self.period_us // period_us)
-        level = min(level, self._ceiling)
-        if at <= now:
-            return max(0, level - (now - at) * self.units), now
-        if (at - now) * self.units > self.full:
-            return 0, now
-        return level, at  # the clock stepped back: decide when the state was written
-
-    def _lower(self, state: State | None, now: int, amount: int) -> State | tuple[()]:
-        level, at = self._settle(state, now)
-        return _packed(level - amount, at, self.period_us) if level > amount else EMPTY
 
 
 def _packed(level: int, at: int, period_us: int) -> State:

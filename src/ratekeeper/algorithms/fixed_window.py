@@ -2,50 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ratekeeper import rates
-from ratekeeper.algorithms.rule import EMPTY, Step
+from ratekeeper.algorithms.rule import EMPTY, Step, Variant
+from ratekeeper.algorithms.window import Windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 State = tuple[int, int, int]  # start of the window in microseconds, count, the window that it was counted in
 
 
-@dataclass(frozen=True, slots=True)
-class FixedWindow:
+class FixedWindow(Windowed):
     """At most `limit` units in each window of the clock. Cheap; two windows' worth can meet at a boundary."""
 
-    algorithm: ClassVar[str] = "fixed-window"
-    script: ClassVar[str] = "fixed_window"
-    shapes: ClassVar[bool] = False
+    __slots__ = ("latest",)
 
-    limit: int
-    window: rates.Window
-    window_us: int = field(init=False, repr=False, compare=False)
-    latest: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
+    algorithm = "fixed-window"
+    short_name = "fw"
+    script = "fixed_window"
+    variants = (
+        Variant(
+            "Fixed window",
+            "Count the requests of each window of the clock. A new window starts from zero.",
+            picture="window",
+            suits={"delay": "no", "bursts": "no", "exact": "no", "memory": "no"},
+            reason="The simplest to explain: a count that starts again with each window of the clock. "
+            "Two windows' worth can meet at a boundary.",
+        ),
+    )
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", rates.limit(self.limit))
-        object.__setattr__(self, "window_us", rates.window_us(self.window))
-        object.__setattr__(self, "window", rates.seconds(self.window_us))
+    latest: list[int]
 
-    @property
-    def text(self) -> str:
-        return f"{self.algorithm} {self.limit}/{rates.duration_text(self.window_us)}"
+    def __init__(self, limit: int, window: rates.Window) -> None:
+        super().__init__(limit, window)
+        self._set(latest=[0])
 
-    @property
-    def span_us(self) -> int:
-        """How long usage can matter."""
-        return self.window_us
-
-    @property
-    def numbers(self) -> tuple[int, int, int, int]:
-        return self.limit, self.window_us, 0, 0
+    def spendable_us(self, reset_after_us: int) -> int:
+        return reset_after_us  # until the window ends
 
     def load(self, value: Sequence[int]) -> State:
         start, count = value
         return start, count, 0  # by which window, Redis does not say
+
+    def _settle(self, state: State | None, now: int) -> tuple[int, int]:
+        """Return the window that a decision at `now` is taken in, and its count."""
+        window = self.window_us
+        start = rates.shared(now - now % window, self.latest)
+        if state:
+            stored = state[0] - state[0] % window
+            if start <= stored <= start + window:  # the next window: the clock stepped back, decide at its start
+                return stored, state[1]
+        return start, 0
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
         limit = self.limit
@@ -96,13 +106,3 @@ class FixedWindow:
             "window_end": rates.seconds(start + self.window_us),
             "count": count,
         }
-
-    def _settle(self, state: State | None, now: int) -> tuple[int, int]:
-        """Return the window that a decision at `now` is taken in, and its count."""
-        window = self.window_us
-        start = rates.shared(now - now % window, self.latest)
-        if state:
-            stored = state[0] - state[0] % window
-            if start <= stored <= start + window:  # the next window: the clock stepped back, decide at its start
-                return stored, state[1]
-        return start, 0

@@ -7,27 +7,58 @@ came before it has drained, so that departures never exceed the rate.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ratekeeper import rates
 from ratekeeper.algorithms.bucket import Bucket, State
+from ratekeeper.algorithms.rule import Field, Variant
 from ratekeeper.errors import InvalidRule
 
+if TYPE_CHECKING:
+    from fractions import Fraction
 
-@dataclass(frozen=True, slots=True)
+
 class LeakyBucket(Bucket):
     """At most `capacity` units in the bucket, which drains `leak_rate` units a second. A key starts empty."""
 
-    algorithm: ClassVar[str] = "leaky-bucket"
+    __slots__ = ("leak_rate", "mode")
 
-    leak_rate: rates.Rate
-    mode: Literal["policing", "shaping"] = "policing"
+    algorithm = "leaky-bucket"
+    short_name = "lb"
+    rate_name = "leak_rate"
+    fields = (Field("capacity", "count", "Capacity"), Field("leak_rate", "rate", "Leak"), Field("mode", "mode"))
+    variants = (
+        Variant(
+            "Leaky bucket, policing",
+            "Requests fill a bucket that drains at a steady rate. What would overflow is denied.",
+            picture="level",
+            mode="policing",
+            suits={"delay": "no", "bursts": "no", "exact": "yes", "memory": "yes"},
+            reason="Three numbers a key, exact arithmetic, and room comes back evenly instead of all at once. "
+            "For the limit in any window to the request, memory has to grow: that is the log.",
+        ),
+        Variant(
+            "Leaky bucket, shaping",
+            "The bucket is a queue: requests wait in it and leave one after another, evenly.",
+            picture="queue",
+            mode="shaping",
+            suits={"delay": "yes"},
+            reason="Requests wait in a queue and leave evenly, so what is behind it never sees a burst.",
+        ),
+    )
 
-    def __post_init__(self) -> None:
-        if self.mode not in ("policing", "shaping"):
-            raise InvalidRule(f"mode must be 'policing' or 'shaping', not {rates.show(self.mode)}")
-        self._set_up(self.leak_rate, "leak_rate", shapes=self.mode == "shaping")
+    leak_rate: Fraction
+    mode: Literal["policing", "shaping"]
+
+    def __init__(self, capacity: int, leak_rate: rates.Rate, mode: Literal["policing", "shaping"] = "policing") -> None:
+        if mode not in ("policing", "shaping"):
+            raise InvalidRule(f"mode must be 'policing' or 'shaping', not {rates.show(mode)}")
+        self._set_up(capacity, leak_rate, shapes=mode == "shaping")
+        self._set(mode=mode)
+
+    @property
+    def variant(self) -> Variant:
+        return self.variants[self.shapes]
 
     @property
     def text(self) -> str:

@@ -2,49 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Mapping
 
 from ratekeeper import rates
-from ratekeeper.algorithms.rule import EMPTY, Step
+from ratekeeper.algorithms.rule import EMPTY, Step, Variant
+from ratekeeper.algorithms.window import Windowed
 
 State = tuple[int, int, int]  # start of the window in microseconds, count, count of the window before
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingWindowCounter:
+class SlidingWindowCounter(Windowed):
     """At most `limit` units in a sliding window, estimated from two counts. Cheap and close; the default of `parse`."""
 
-    algorithm: ClassVar[str] = "sliding-window-counter"
-    script: ClassVar[str] = "sliding_window_counter"
-    shapes: ClassVar[bool] = False
+    __slots__ = ("latest",)
 
-    limit: int
-    window: rates.Window
-    window_us: int = field(init=False, repr=False, compare=False)
-    latest: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
+    algorithm = "sliding-window-counter"
+    short_name = "sc"
+    script = "sliding_window_counter"
+    variants = (
+        Variant(
+            "Sliding window counter",
+            "Two counts: this window's, and the last one's by how much of it is still in view.",
+            picture="two-windows",
+            suits={"delay": "no", "bursts": "no", "exact": "no", "memory": "yes"},
+            reason="Two counts a key come close to the log, without the double burst of a fixed window. "
+            "The usual choice.",
+        ),
+    )
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", rates.limit(self.limit))
-        object.__setattr__(self, "window_us", rates.window_us(self.window))
-        object.__setattr__(self, "window", rates.seconds(self.window_us))
+    latest: list[int]
 
-    @property
-    def text(self) -> str:
-        return f"{self.algorithm} {self.limit}/{rates.duration_text(self.window_us)}"
+    def __init__(self, limit: int, window: rates.Window) -> None:
+        super().__init__(limit, window)
+        self._set(latest=[0])
 
     @property
     def span_us(self) -> int:
         return 2 * self.window_us
 
-    @property
-    def numbers(self) -> tuple[int, int, int, int]:
-        return self.limit, self.window_us, 0, 0
+    def spendable_us(self, reset_after_us: int) -> int:
+        return reset_after_us - self.window_us  # until the window ends
 
-    def load(self, value: Sequence[int]) -> State:
-        start, count, before = value
-        return start, count, before
+    def _settle(self, state: State | None, now: int) -> State:
+        """Return the window that a decision at `now` is taken in, its count and the count of the one before."""
+        window = self.window_us
+        start = rates.shared(now - now % window, self.latest)
+        if state:
+            stored, count, before = state
+            if start <= stored < start + 2 * window:  # the next window: the clock stepped back, decide at its start
+                return stored - stored % window, count, before
+            if start - window <= stored < start:
+                return start, 0, count
+        return start, 0, 0
+
+    def _retry_after(self, start: int, count: int, before: int, now: int, cost: int) -> int:
+        """Find the first moment at which floor(count + before * weight / window) + cost <= limit."""
+        window = self.window_us
+        room = self.limit - cost - count
+        if room >= 0:  # the window before fades enough in this window; the largest weight that leaves room:
+            return start + window - ((room + 1) * window - 1) // before - now
+        room = self.limit - cost  # or, as the window before, in the next one
+        return start + 2 * window - ((room + 1) * window - 1) // count - now
+
+    def _reset_after(self, count: int, before: int, elapsed: int) -> int:
+        if count:
+            return 2 * self.window_us - elapsed
+        return self.window_us - elapsed if before else 0
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
         limit = self.limit
@@ -107,29 +130,3 @@ class SlidingWindowCounter:
             "weight": weight / self.window_us,
             "estimate": count + before * weight / self.window_us,
         }
-
-    def _settle(self, state: State | None, now: int) -> State:
-        """Return the window that a decision at `now` is taken in, its count and the count of the one before."""
-        window = self.window_us
-        start = rates.shared(now - now % window, self.latest)
-        if state:
-            stored, count, before = state
-            if start <= stored < start + 2 * window:  # the next window: the clock stepped back, decide at its start
-                return stored - stored % window, count, before
-            if start - window <= stored < start:
-                return start, 0, count
-        return start, 0, 0
-
-    def _retry_after(self, start: int, count: int, before: int, now: int, cost: int) -> int:
-        """Find the first moment at which floor(count + before * weight / window) + cost <= limit."""
-        window = self.window_us
-        room = self.limit - cost - count
-        if room >= 0:  # the window before fades enough in this window; the largest weight that leaves room:
-            return start + window - ((room + 1) * window - 1) // before - now
-        room = self.limit - cost  # or, as the window before, in the next one
-        return start + 2 * window - ((room + 1) * window - 1) // count - now
-
-    def _reset_after(self, count: int, before: int, elapsed: int) -> int:
-        if count:
-            return 2 * self.window_us - elapsed
-        return self.window_us - elapsed if before else 0

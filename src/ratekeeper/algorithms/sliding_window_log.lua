@@ -1,4 +1,5 @@
--- Sliding window log: sliding_window_log.py on Redis, in the same order with the same names.
+-- Sliding window log: sliding_window_log.py on Redis, in the same order with the same names. What reads and writes a block
+-- (entry_of, total_before, block_at, change, read, write, entries_in, take) is only here.
 -- A log is a list of blocks of up to 32 entries, eight bytes an entry. A block begins with the width of its totals, the
 -- time that its times count from and the total before it; an entry is a time and the total of the block up to and
 -- including it. Totals count modulo 2^48, far above what can be in use. Both columns only rise: all is found by search. The
@@ -68,32 +69,6 @@ local function seek(log, value, bound)
   return high, block, above
 end
 
--- Return when a decision at `now` is taken, the block with the oldest live entry if others have expired, the total before
--- that entry, how much is in use, and the times of the newest and of the oldest.
-local function settle(rule, log, now)
-  if not log then
-    return now, nil, 0, 0
-  end
-  local window, at = rule[2], now
-  local newest, total, _, _, _, oldest, base = entry_of(block_at(log, log.last))
-  if newest > now then
-    if newest > now + window then
-      return now, nil, 0, 0
-    end
-    at = newest -- the clock stepped back: decide when the newest unit was admitted
-  end
-  local head
-  if oldest <= at - window then
-    local entry, block
-    entry, block, head = seek(log, entry_of, at - window)
-    if not entry then
-      return at, nil, 0, 0
-    end
-    oldest, base = entry_of(block, entry), total_before(block, entry)
-  end
-  return at, head, base, (total - base) % TURN, newest, oldest
-end
-
 local function change(log, index, block)
   log[index] = block
   log.changed = math.min(index, log.changed) -- all from there on
@@ -141,6 +116,32 @@ local function append(log, head, base, used, at, cost, oldest)
   local format = width == 3 and '>BI7I6I7I6I5I3' or '>BI7I6I7I6I5I6'
   change(log, log.last, struct.pack(format, width, at, total % TURN, oldest, base % TURN, 0, cost))
   return log
+end
+
+-- Return when a decision at `now` is taken, the block with the oldest live entry if others have expired, the total before
+-- that entry, how much is in use, and the times of the newest and of the oldest.
+local function settle(rule, log, now)
+  if not log then
+    return now, nil, 0, 0
+  end
+  local window, at = rule[2], now
+  local newest, total, _, _, _, oldest, base = entry_of(block_at(log, log.last))
+  if newest > now then
+    if newest > now + window then
+      return now, nil, 0, 0
+    end
+    at = newest -- the clock stepped back: decide when the newest unit was admitted
+  end
+  local head
+  if oldest <= at - window then
+    local entry, block
+    entry, block, head = seek(log, entry_of, at - window)
+    if not entry then
+      return at, nil, 0, 0
+    end
+    oldest, base = entry_of(block, entry), total_before(block, entry)
+  end
+  return at, head, base, (total - base) % TURN, newest, oldest
 end
 
 local function decide(rule, log, now, cost, consume)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from ratekeeper import rates
-from ratekeeper.algorithms.rule import EMPTY, Step
+from ratekeeper.algorithms.rule import EMPTY, Step, Variant
+from ratekeeper.algorithms.window import Windowed
 
 # One flat array of integers a key: where the live entries begin, the time of the first of them and the running total
 # before it, and then two integers an entry: the time, and the running total of all units up to and including it. Both
@@ -23,34 +23,79 @@ _FAR = 1 << 61
 _BLOCK_HEADER = 27  # bytes of a block on Redis before its entries
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingWindowLog:
+def _seek(log: Log, entry: int, column: int, bound: int) -> int:
+    """Return the first entry from `entry` on whose column is above `bound`, or the length of the log.
+
+    Strides that double and then halve again: what is sought is nearly always close to the head.
+    """
+    length = len(log)
+    if entry == length or log[entry + column] > bound:
+        return entry
+    stride = 2
+    while entry + stride < length and log[entry + stride + column] <= bound:
+        entry += stride
+        stride *= 2
+    beyond = min(entry + stride, length)
+    while beyond - entry > 2:
+        middle = entry + (beyond - entry) // 4 * 2
+        if log[middle + column] <= bound:
+            entry = middle
+        else:
+            beyond = middle
+    return beyond
+
+
+def _forget_expired(log: Log, head: int, base: int) -> int:
+    """Let the live entries begin at `head`; return where that is once room has been given back."""
+    if head == log[_HEAD]:
+        return head
+    if len(log) < _SHORT or head > _FIRST + len(log) // 2:
+        del log[_FIRST:head]
+        head = _FIRST
+    if base > _FAR:  # count from zero again, long before a total outgrows its 64 bits
+        for entry in range(head, len(log), 2):
+            log[entry + _TOTAL] -= base
+        base = 0
+        if head > _FIRST:
+            log[head - 1] = 0
+    log[_HEAD] = head
+    log[_OLDEST] = log[head]
+    log[_BASE] = base
+    return head
+
+
+def _append(log: Log, head: int, base: int, used: int, at: int, cost: int) -> Log:  # noqa: PLR0917 - as _settle gave
+    if not used:
+        return array("q", (_FIRST, at, 0, at, cost))
+    _forget_expired(log, head, base)
+    total = log[-1] + cost
+    if log[-2] == at:
+        log[-1] = total
+    else:
+        log.append(at)
+        log.append(total)
+    return log
+
+
+class SlidingWindowLog(Windowed):
     """Never more than `limit` units in any window, exactly. Costs memory in proportion to the limit."""
 
-    algorithm: ClassVar[str] = "sliding-window-log"
-    script: ClassVar[str] = "sliding_window_log"
-    shapes: ClassVar[bool] = False
+    __slots__ = ()
 
-    limit: int
-    window: rates.Window
-    window_us: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", rates.limit(self.limit))
-        object.__setattr__(self, "window_us", rates.window_us(self.window))
-        object.__setattr__(self, "window", rates.seconds(self.window_us))
-
-    @property
-    def text(self) -> str:
-        return f"{self.algorithm} {self.limit}/{rates.duration_text(self.window_us)}"
-
-    @property
-    def span_us(self) -> int:
-        return self.window_us
-
-    @property
-    def numbers(self) -> tuple[int, int, int, int]:
-        return self.limit, self.window_us, 0, 0
+    algorithm = "sliding-window-log"
+    aliases = ("moving-window",)
+    short_name = "sl"
+    script = "sliding_window_log"
+    stored_as = "list"
+    variants = (
+        Variant(
+            "Sliding window log",
+            "Remember when each request came. It counts until it is one window old.",
+            picture="log",
+            suits={"delay": "no", "bursts": "no", "exact": "yes", "memory": "no"},
+            reason="It remembers each request, so no window of any position ever has more than the limit.",
+        ),
+    )
 
     def load(self, value: Sequence[bytes]) -> Log:
         log = array("q", (_FIRST, 0, 0))
@@ -62,6 +107,20 @@ class SlidingWindowLog:
                     log.extend((begins + int.from_bytes(block[at : at + 5], "big"), total))
         log[_OLDEST] = log[_FIRST] if len(log) > _FIRST else 0
         return log
+
+    def _settle(self, log: Log, now: int) -> tuple[int, int, int, int]:
+        """Return when a decision at `now` is taken, where the live entries begin, the total before them, and theirs."""
+        window = self.window_us
+        if not log or log[-2] > now + window:
+            return now, _FIRST, 0, 0
+        at = max(now, log[-2])  # if the clock stepped back: decide when the newest unit was admitted
+        head = log[_HEAD]
+        base = log[_BASE]
+        expired = at - window
+        if log[_OLDEST] <= expired:
+            head = _seek(log, head, _TIME, expired)
+            base = log[head - 1]
+        return at, head, base, log[-1] - base
 
     def decide(self, log: Log, now: int, cost: int, consume: bool) -> Step:
         limit = self.limit
@@ -134,71 +193,3 @@ class SlidingWindowLog:
                 entries.append((rates.seconds(log[entry]), log[entry + _TOTAL] - base))
                 base = log[entry + _TOTAL]
         return {"count": used, "entries": entries, "window": rates.seconds(self.window_us)}
-
-    def _settle(self, log: Log, now: int) -> tuple[int, int, int, int]:
-        """Return when a decision at `now` is taken, where the live entries begin, the total before them, and theirs."""
-        window = self.window_us
-        if not log or log[-2] > now + window:
-            return now, _FIRST, 0, 0
-        at = max(now, log[-2])  # if the clock stepped back: decide when the newest unit was admitted
-        head = log[_HEAD]
-        base = log[_BASE]
-        expired = at - window
-        if log[_OLDEST] <= expired:
-            head = _seek(log, head, _TIME, expired)
-            base = log[head - 1]
-        return at, head, base, log[-1] - base
-
-
-def _seek(log: Log, entry: int, column: int, bound: int) -> int:
-    """Return the first entry from `entry` on whose column is above `bound`, or the length of the log.
-
-    Strides that double and then halve again: what is sought is nearly always close to the head.
-    """
-    length = len(log)
-    if entry == length or log[entry + column] > bound:
-        return entry
-    stride = 2
-    while entry + stride < length and log[entry + stride + column] <= bound:
-        entry += stride
-        stride *= 2
-    beyond = min(entry + stride, length)
-    while beyond - entry > 2:
-        middle = entry + (beyond - entry) // 4 * 2
-        if log[middle + column] <= bound:
-            entry = middle
-        else:
-            beyond = middle
-    return beyond
-
-
-def _append(log: Log, head: int, base: int, used: int, at: int, cost: int) -> Log:  # noqa: PLR0917 - as _settle gave
-    if not used:
-        return array("q", (_FIRST, at, 0, at, cost))
-    _forget_expired(log, head, base)
-    total = log[-1] + cost
-    if log[-2] == at:
-        log[-1] = total
-    else:
-        log.append(at)
-        log.append(total)
-    return log
-
-
-def _forget_expired(log: Log, head: int, base: int) -> int:
-    """Let the live entries begin at `head`; return where that is once room has been given back."""
-    if head == log[_HEAD]:
-        return head
-    if len(log) < _SHORT or head > _FIRST + len(log) // 2:
-        del log[_FIRST:head]
-        head = _FIRST
-    if base > _FAR:  # count from zero again, long before a total outgrows its 64 bits
-        for entry in range(head, len(log), 2):
-            log[entry + _TOTAL] -= base
-        base = 0
-        if head > _FIRST:
-            log[head - 1] = 0
-    log[_HEAD] = head
-    log[_OLDEST] = log[head]
-    log[_BASE] = base
-    return head

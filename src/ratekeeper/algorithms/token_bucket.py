@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 from ratekeeper import rates
 from ratekeeper.algorithms.bucket import Bucket, State
+from ratekeeper.algorithms.rule import Field, Variant
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
-@dataclass(frozen=True, slots=True)
 class TokenBucket(Bucket):
     """Bursts of up to `capacity`, and `refill_rate` units a second in the long run. A key starts full."""
 
-    algorithm: ClassVar[str] = "token-bucket"
+    __slots__ = ("refill_rate",)
 
-    refill_rate: rates.Rate
+    algorithm = "token-bucket"
+    short_name = "tb"
+    rate_name = "refill_rate"
+    fields = (Field("capacity", "count", "Capacity", "maxTokens"), Field("refill_rate", "rate", "Refill"))
+    variants = (
+        Variant(
+            "Token bucket",
+            "Tokens refill at a steady rate up to a capacity. A request takes what it costs.",
+            picture="tokens",
+            suits={"delay": "no", "bursts": "yes"},
+            reason="What was not used is saved up to the capacity, and the long-run rate holds exactly, "
+            "in three numbers a key.",
+        ),
+    )
 
-    def __post_init__(self) -> None:
-        self._set_up(self.refill_rate, "refill_rate")
+    refill_rate: Fraction
+
+    def __init__(self, capacity: int, refill_rate: rates.Rate) -> None:
+        self._set_up(capacity, refill_rate)
 
     @property
     def text(self) -> str:
@@ -28,5 +44,8 @@ class TokenBucket(Bucket):
 
     def words(self, state: State | None, now: int) -> Mapping[str, object]:
         level, _ = self._settle(state, now)
-        tokens = Fraction(self.full - level, self.period_us)
-        return {"tokens": float(tokens), "capacity": self.capacity, "refill_rate": float(self.refill_rate)}
+        return {
+            "tokens": (self.full - level) / self.period_us,
+            "capacity": self.capacity,
+            "refill_rate": float(self.refill_rate),
+        }

@@ -158,8 +158,7 @@ def encode(fields: Fields) -> EncodedFields:
 
 
 def _quota(rule: Rule, unit: str | None) -> str:
-    window_us = getattr(rule, "window_us", rule.span_us)  # of a bucket: how long it takes to fill or drain
-    window = max(1, ceil(window_us / 1_000_000))  # whole seconds, rounded up: never more than there is
+    window = max(1, ceil(rule.window_us / 1_000_000))  # whole seconds, rounded up: never more than there is
     return f"q={rule.limit}{'' if unit is None else f';qu={structured.string(unit)}'};w={window}"
 
 

@@ -1,8 +1,8 @@
 """The playground: a page that shows every algorithm at work, and the routes that it stands on.
 
-To read it: `visitors` tells people apart; `configs` reads what the demo's bodies ask for; `routes` answers them;
-`compare` runs traffic through all the algorithms; `files` serves the page itself, which is in `static/`: `main.js` puts
-it together, `model.js` moves the server's state on in time, `pictures.js` draws it.
+To read it: `visitors` tells people apart; `configs` lists the algorithms for the page and reads what the demo's bodies
+ask for; `routes` answers them; `compare` runs traffic through all the algorithms; `files` serves the page itself, which
+is in `static/`: `main.js` puts it together, `model.js` moves the server's state on in time, `pictures.js` draws it.
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from ratekeeper import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket, rates
-from ratekeeper.algorithms import Rule
-from ratekeeper.playground.configs import Unusable, blames, read_body, read_number
+from ratekeeper import SlidingWindowLog, rates
+from ratekeeper.algorithms import Rule, all_of
+from ratekeeper.playground.configs import Unusable, read_body, read_number
 from ratekeeper.rates import show
+from ratekeeper.rules import blamed
 from ratekeeper.service.web import Request, Response, json_response
 from ratekeeper.simulate import PATTERNS, Traffic, generate, simulate
 
@@ -37,25 +38,19 @@ async def compare(request: Request) -> Response:
     rules = _rules(body)
     traffic = _traffic(body, rules[0])
     simulation = await asyncio.get_running_loop().run_in_executor(_worker, simulate, traffic, rules)
-    return json_response(simulation.to_json())
+    answer = simulation.to_json()
+    for shown, rule in zip(answer["rules"], rules, strict=True):
+        shown["title"] = rule.variant.title
+    return json_response(answer)
 
 
 def _rules(body: Mapping[str, Any]) -> list[Rule]:
     for name in body:
         if name not in _KNOWN:
             raise Unusable(f"unknown field {show(name)}; there are {', '.join(_KNOWN)}", name)
-    limit, window = body.get("limit", 10), body.get("window", 10)
     try:
-        exact = SlidingWindowLog(limit, window)
-        rate = Fraction(exact.limit * rates.SECOND_US, exact.window_us)
-        return [
-            FixedWindow(limit, window),
-            exact,
-            SlidingWindowCounter(limit, window),
-            TokenBucket(limit, rate),
-            LeakyBucket(limit, rate),
-            LeakyBucket(limit, rate, "shaping"),
-        ]
+        exact = SlidingWindowLog(body.get("limit", 10), body.get("window", 10))
+        return all_of(exact.limit, exact.window_us)
     except (TypeError, ValueError) as error:
         raise _blamed(error, "limit") from None
 
@@ -103,5 +98,4 @@ def _drawn(slices: object, duration_us: int, cost: int) -> Traffic:
 
 
 def _blamed(error: Exception, otherwise: str) -> Unusable:
-    message = str(error)
-    return Unusable(message, next((name for name in _KNOWN if blames(message, name)), otherwise))
+    return Unusable(str(error), blamed(error, _KNOWN) or otherwise)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ratekeeper import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from ratekeeper.algorithms import Rule
+from ratekeeper.algorithms import ALGORITHMS, Rule
+from ratekeeper.algorithms.rule import Field, Variant
 from ratekeeper.playground.visitors import LASTS
 from ratekeeper.rates import SECOND_US, show
+from ratekeeper.rules import blamed, from_fields
 from ratekeeper.service.web import Problem
 
 MOST_BURST = 50
-_WINDOW = {"maxRequests": ("limit", 10), "windowSeconds": ("window", 10)}
-_RULES: dict[str, tuple[Callable[..., Rule], Mapping[str, tuple[str, Any]]]] = {
-    "fixed-window": (FixedWindow, _WINDOW),
-    "sliding-window-log": (SlidingWindowLog, _WINDOW),
-    "sliding-window-counter": (SlidingWindowCounter, _WINDOW),
-    "token-bucket": (TokenBucket, {"maxTokens": ("capacity", 10), "refillRate": ("refill_rate", 1)}),
-    "leaky-bucket": (
-        LeakyBucket,
-        {"capacity": ("capacity", 10), "leakRate": ("leak_rate", 1), "mode": ("mode", "policing")},
-    ),
-}
-ALGORITHMS = tuple(_RULES)
-_KNOWN = {name for _, fields in _RULES.values() for name in fields}
+_ALGORITHMS = {algorithm.algorithm: algorithm for algorithm in ALGORITHMS}
+_DEFAULTS = {"count": 10, "window": 10, "rate": 1}  # by the kind of a field
+_UNITS = {"count": "", "window": "s", "rate": "per s"}
+
+
+def demo_name(field: Field) -> str:
+    """Return what the demo calls a field: in camel case, unless it has a name of its own."""
+    first, *others = field.name.split("_")
+    return field.demo_name or first + "".join(map(str.capitalize, others))
+
+
+_KNOWN = {demo_name(field) for algorithm in ALGORITHMS for field in algorithm.fields}
 
 
 class Unusable(Problem):
@@ -38,11 +38,57 @@ class Unusable(Problem):
         return super().document() | {"error": self.detail}
 
 
-def check_algorithm(algorithm: str) -> str:
-    """Return the name of an algorithm, or say which there are."""
-    if algorithm not in _RULES:
-        raise Unusable(f"unknown algorithm {show(algorithm)}; use {', '.join(_RULES)}", "algorithm")
-    return algorithm
+def listing() -> list[dict[str, Any]]:
+    """Return what the page has to know of each algorithm, in each of its modes."""
+    return [_listed(algorithm, variant) for algorithm in ALGORITHMS for variant in algorithm.variants]
+
+
+def _listed(algorithm: type[Rule], variant: Variant) -> dict[str, Any]:
+    burst = 20 if algorithm.takes_burst else None
+    example = algorithm.of(*((100, 60 * SECOND_US) if burst is None else (10, SECOND_US)), burst, variant.mode)
+    return {
+        "id": f"{algorithm.algorithm}-{variant.mode}" if variant.mode else algorithm.algorithm,
+        "algorithm": algorithm.algorithm,
+        "mode": variant.mode,
+        "title": variant.title,
+        "idea": variant.idea,
+        "picture": variant.picture,
+        "suits": variant.suits,
+        "reason": variant.reason,
+        "fields": [
+            {
+                "name": demo_name(field),
+                "kind": field.kind,
+                "label": field.label or field.name,
+                "unit": _UNITS[field.kind],
+                "value": str(_DEFAULTS[field.kind]),
+            }
+            for field in algorithm.fields
+            if field.kind != "mode"
+        ],
+        "example": {"class": algorithm.__name__, "python": _written(example), "text": example.text},
+    }
+
+
+def _written(rule: Rule) -> str:
+    """Write a rule as people do in Python: with defaults left out, and a whole rate as the number that it is."""
+    arguments = []
+    for field in rule.fields:
+        value = getattr(rule, field.name)
+        if field.kind == "rate":
+            arguments.append(f"{field.name}={value}")
+        elif field.kind != "mode":
+            arguments.append(f"{field.name}={value!r}")
+        elif value != rule.variants[0].mode:
+            arguments.append(f'{field.name}="{value}"')
+    return f"{type(rule).__name__}({', '.join(arguments)})"
+
+
+def check_algorithm(algorithm: str) -> type[Rule]:
+    """Return the algorithm of this name, or say which there are."""
+    if algorithm not in _ALGORITHMS:
+        raise Unusable(f"unknown algorithm {show(algorithm)}; use {', '.join(_ALGORITHMS)}", "algorithm")
+    return _ALGORITHMS[algorithm]
 
 
 def read_body(body: object) -> dict[str, Any]:
@@ -56,19 +102,22 @@ def read_body(body: object) -> dict[str, Any]:
 
 def read_rule(algorithm: str, body: Mapping[str, Any]) -> Rule:
     """Return the rule of a body, with the demo's defaults for what it leaves out."""
-    make, fields = _RULES[check_algorithm(algorithm)]
+    kind = check_algorithm(algorithm)
+    names = {demo_name(field): field for field in kind.fields}
     config = body.get("config", {})
     if not isinstance(config, dict):
         raise Unusable(f"config must be an object, not {show(config)}", "config")
     for name in config:
         if name not in _KNOWN:
-            raise Unusable(f"unknown config {show(name)}; {algorithm} has {', '.join(fields)}", f"config.{name}")
-    arguments = {argument: config.get(name, default) for name, (argument, default) in fields.items()}
+            raise Unusable(f"unknown config {show(name)}; {algorithm} has {', '.join(names)}", f"config.{name}")
+    given = {
+        field.name: config.get(name, _DEFAULTS.get(field.kind, kind.variants[0].mode)) for name, field in names.items()
+    }
     try:
-        rule = make(**arguments)
+        rule = from_fields(algorithm, given)
     except (TypeError, ValueError) as error:
-        raise _blamed(error, fields) from None
-    _check_span(rule, fields, arguments)
+        raise _blamed(error, names) from None
+    _check_span(rule, given)
     return rule
 
 
@@ -81,28 +130,26 @@ def read_number(body: Mapping[str, Any], name: str, default: int, most: int | No
     return number
 
 
-def _check_span(rule: Rule, fields: Mapping[str, tuple[str, Any]], arguments: Mapping[str, Any]) -> None:
+def _check_span(rule: Rule, given: Mapping[str, Any]) -> None:
     """Refuse a rule whose keys would be kept long after the visitor's session is over."""
-    if isinstance(rule, TokenBucket | LeakyBucket):
-        lasts_us, accepted = rule.span_us, f"fast enough to fill or drain {rule.limit} within a day"
-    else:
-        lasts_us, accepted = rule.numbers[1], f"at most {LASTS} seconds (a day)"
-    if lasts_us <= LASTS * SECOND_US:
+    if rule.window_us <= LASTS * SECOND_US:
         return
-    name = list(fields)[1]  # the window or the rate
-    given = arguments[fields[name][0]]
-    raise Unusable(f"{name} must be {accepted}, as long as a session lasts, not {show(given)}", f"config.{name}")
+    field = next(field for field in rule.fields if field.kind in ("window", "rate"))
+    accepted = (
+        f"fast enough to fill or drain {rule.limit} within a day"
+        if field.kind == "rate"
+        else f"at most {LASTS} seconds (a day)"
+    )
+    name = demo_name(field)
+    raise Unusable(
+        f"{name} must be {accepted}, as long as a session lasts, not {show(given[field.name])}", f"config.{name}"
+    )
 
 
-def _blamed(error: Exception, fields: Mapping[str, tuple[str, Any]]) -> Unusable:
+def _blamed(error: Exception, names: Mapping[str, Field]) -> Unusable:
     """Name the field of the demo in place of the argument that the library names."""
-    message = str(error)
-    for name, (argument, _) in fields.items():
-        if blames(message, argument):
-            return Unusable(f"{name}{message.removeprefix(argument)}", f"config.{name}")
-    return Unusable(message, "config")
-
-
-def blames(message: str, argument: str) -> bool:
-    """Tell whether an error of the library is about this argument, which it then begins with."""
-    return message.startswith((f"{argument} ", f"{argument}:"))
+    argument = blamed(error, [field.name for field in names.values()])
+    for name, field in names.items():
+        if field.name == argument:
+            return Unusable(f"{name}{str(error).removeprefix(argument)}", f"config.{name}")
+    return Unusable(str(error), "config")

@@ -7,10 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ratekeeper import AsyncLimiter, Decision, LeakyBucket, StoreUnavailable, TokenBucket, rates
+from ratekeeper import AsyncLimiter, Decision, StoreUnavailable, rates
 from ratekeeper.algorithms import Rule
-from ratekeeper.playground.configs import MOST_BURST, Unusable, check_algorithm, read_body, read_number, read_rule
-from ratekeeper.playground.scripts import script_of
+from ratekeeper.playground.configs import (
+    MOST_BURST,
+    Unusable,
+    check_algorithm,
+    listing,
+    read_body,
+    read_number,
+    read_rule,
+)
 from ratekeeper.playground.visitors import Visitors
 from ratekeeper.service.api import MOST_ENTRIES, newest_entries
 from ratekeeper.service.web import Request, Response, json_response
@@ -32,6 +39,7 @@ def mount(router: Router, service: Service) -> None:
     router.add("POST", "/api/rate-limit/{algorithm}", demo.hit)
     router.add("POST", "/api/rate-limit/{algorithm}/burst", demo.burst)
     router.add("POST", "/api/rate-limit/{algorithm}/state", demo.state)
+    router.add("GET", "/api/algorithms", algorithms)
     router.add("GET", "/api/script/{algorithm}", script)
 
 
@@ -79,6 +87,7 @@ class Demo:
             answer["key"] = seen.name or _text((PREFIX, rule.algorithm, rule.text, asked.visitor))
         peek = await limiter.peek(asked.visitor, asked.cost)
         answer |= {"degraded": peek.degraded or answer["state"] is None, "peek": _shown(peek)}
+        answer["resetAfter"] = peek.reset_after
         return json_response(answer, headers=asked.headers)
 
     @property
@@ -114,9 +123,14 @@ class Asked:
         return _shown(decision)
 
 
+async def algorithms(_: Request) -> Response:
+    """Answer with what the page has to know of each algorithm."""
+    return json_response(listing())
+
+
 async def script(request: Request) -> Response:
     """Answer with the Lua of an algorithm."""
-    return Response(200, script_of(check_algorithm(request.params["algorithm"])), content_type=TEXT)
+    return Response(200, check_algorithm(request.params["algorithm"]).lua().encode(), content_type=TEXT)
 
 
 def _shown(decision: Decision) -> dict[str, Any]:
@@ -132,9 +146,12 @@ def _shown(decision: Decision) -> dict[str, Any]:
 
 def _numbers(rule: Rule) -> dict[str, Any]:
     """Return what the formula of a rule is made from, in seconds."""
-    if isinstance(rule, TokenBucket | LeakyBucket):
-        return {"limit": rule.limit, "rate": rule.units * rates.SECOND_US / rule.period_us}
-    return {"limit": rule.limit, "window": rule.numbers[1] / rates.SECOND_US}
+    return {
+        "picture": rule.variant.picture,
+        "limit": rule.limit,
+        "window": rule.window_us / rates.SECOND_US,
+        "rate": float(rule.per_second),
+    }
 
 
 def _held(seen: Inspection) -> dict[str, Any]:

@@ -49,8 +49,7 @@ class Service:
     def limited(self, rules: RulesGiven, *, prefix: str = "ratekeeper") -> Limited:
         """Return a limiter, with its headers."""
         key = (prefix, tuple(rules.items()) if isinstance(rules, Mapping) else rules)
-        known = self.recall(key)
-        return known or self.keep(key, Limited(AsyncLimiter(rules, self.store, prefix=prefix, deadline=self._deadline)))
+        return self.recall(key) or self.keep(key, rules, prefix=prefix)
 
     def recall(self, key: Hashable) -> Limited | None:
         """Return what is kept under a key."""
@@ -59,8 +58,9 @@ class Service:
             self._limiters.move_to_end(key)
         return known
 
-    def keep(self, key: Hashable, limited: Limited) -> Limited:
-        """Keep a limiter; the one that was not used for longest goes."""
+    def keep(self, key: Hashable, rules: RulesGiven, *, prefix: str = "ratekeeper") -> Limited:
+        """Make a limiter and keep it under a key; the one that was not used for longest goes."""
+        limited = Limited(AsyncLimiter(rules, self.store, prefix=prefix, deadline=self._deadline))
         self._limiters[key] = limited
         if len(self._limiters) > MOST_LIMITERS:
             self._limiters.popitem(last=False)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import astuple
 
-from ratekeeper import FixedWindow, InvalidRule, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket, parse
-from ratekeeper.algorithms import Rule
+from ratekeeper import InvalidRule, parse
+from ratekeeper.algorithms import ALGORITHMS, Rule
+from ratekeeper.rules import blamed, from_fields
 from ratekeeper.service.web import Problem, unreadable
 
 if TYPE_CHECKING:
@@ -18,27 +20,24 @@ MOST_RULES = 32
 
 Key = str | int | tuple[str | int, ...]
 Quantity = int | float | str
-_BUILD: dict[str, tuple[Callable[..., Rule], tuple[str, ...]]] = {
-    "fixed-window": (FixedWindow, ("limit", "window")),
-    "sliding-window-log": (SlidingWindowLog, ("limit", "window")),
-    "moving-window": (SlidingWindowLog, ("limit", "window")),
-    "sliding-window-counter": (SlidingWindowCounter, ("limit", "window")),
-    "token-bucket": (TokenBucket, ("capacity", "refill_rate")),
-    "leaky-bucket": (LeakyBucket, ("capacity", "leak_rate", "mode")),
-}
-ALGORITHMS = tuple(_BUILD)
+_TYPES: Mapping[str, Any] = {"count": int, "window": Quantity, "rate": Quantity, "mode": str}
+_FIELDS = {field.name: _TYPES[field.kind] for algorithm in ALGORITHMS for field in algorithm.fields}
+RULE_FIELDS = ("algorithm", *_FIELDS)
 
+if TYPE_CHECKING:
 
-class RuleFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A rule, as its constructor takes it."""
+    class RuleFields(msgspec.Struct, frozen=True):
+        """A rule, as its constructor takes it."""
 
-    algorithm: str | None = None
-    limit: int | None = None
-    window: Quantity | None = None
-    capacity: int | None = None
-    refill_rate: Quantity | None = None
-    leak_rate: Quantity | None = None
-    mode: str | None = None
+        algorithm: str | None = None
+
+else:
+    RuleFields = msgspec.defstruct(
+        "RuleFields",
+        [(name, kind | None, None) for name, kind in {"algorithm": str, **_FIELDS}.items()],
+        frozen=True,
+        forbid_unknown_fields=True,
+    )
 
 
 class Body(RuleFields, frozen=True, forbid_unknown_fields=True):
@@ -64,39 +63,24 @@ def read(content: bytes, service: Service) -> tuple[Limited, Any, Any]:
     if cost.__class__ is not int or cost < 1:
         _check_cost(body)
     if body.rules is None and body.keys is None and body.rule is None and body.key is not None:  # nearly always
-        fields = (body.algorithm, body.limit, body.window, body.capacity, body.refill_rate, body.leak_rate, body.mode)
-        limited = service.recall(fields)
-        if limited is None:
-            limited = service.keep(fields, service.limited(rule_of(RuleFields(*fields))))
+        fields = astuple(body)[: len(RULE_FIELDS)]  # which come first
+        limited = service.recall(fields) or service.keep(fields, rule_of(body))
         return limited, body.key, cost
     return _limited(body, service), _key(body), cost
 
 
 def rule_of(fields: RuleFields, at: str = "") -> Rule:
     """Make a rule of its fields; `at` is where they are in the body."""
-    if fields.algorithm not in _BUILD:
-        said = "is missing" if fields.algorithm is None else f"{fields.algorithm[:80]!r} is unknown"
-        raise Problem(400, f"{at}algorithm {said}; use {', '.join(_BUILD)}", field=f"{at}algorithm")
-    build, names = _BUILD[fields.algorithm]
-    given = {name: value for name, value in msgspec.structs.asdict(fields).items() if value is not None}
-    del given["algorithm"]
-    for name in given:
-        if name not in names:
-            raise Problem(
-                400, f"{at}{name} is not for a {fields.algorithm}, which has {' and '.join(names)}", field=at + name
-            )
-    for name in names:
-        if name not in given and name != "mode":
-            raise Problem(400, f"{at}{name} is missing: a {fields.algorithm} needs it", field=at + name)
+    given = {name: getattr(fields, name) for name in _FIELDS if getattr(fields, name) is not None}
     try:
-        return build(**given)
+        return from_fields(fields.algorithm, given)
     except InvalidRule as error:
-        raise invalid(error, at, names) from None
+        raise invalid(error, at, RULE_FIELDS) from None
 
 
-def invalid(error: InvalidRule, at: str = "", names: tuple[str, ...] = ("key", "cost")) -> Problem:
+def invalid(error: InvalidRule, at: str = "", names: Iterable[str] = ("key", "cost")) -> Problem:
     """Say what the library found, which names the argument first."""
-    name = next((name for name in names if str(error).startswith(name)), "")
+    name = blamed(error, names) or ""
     return Problem(400, f"{at}{error}", field=f"{at}{name}".rstrip(".") or None)
 
 
@@ -138,7 +122,7 @@ def _limited(body: Body, service: Service) -> Limited:
 
 
 def _check_alone(body: Body, beside: str) -> None:
-    for name in RuleFields.__struct_fields__:
+    for name in RULE_FIELDS:
         if getattr(body, name) is not None:
             raise Problem(400, f"{name} and {beside} exclude each other", field=name)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ratekeeper.service.bodies import ALGORITHMS, MOST_RULES
+from ratekeeper.algorithms import ALGORITHMS, Rule
+from ratekeeper.service.bodies import MOST_RULES
 
 Schema = dict[str, Any]
 
@@ -25,7 +26,7 @@ _KEY: Schema = {
 }
 _WINDOW: Schema = {**_QUANTITY, "description": "Seconds, or a text such as '1m' or '250ms'."}
 _RATE: Schema = {**_QUANTITY, "description": "Units a second, or a text such as '10/minute'."}
-_MODE: Schema = {"type": "string", "enum": ["policing", "shaping"], "default": "policing"}
+_KINDS = {"count": _COUNT, "window": _WINDOW, "rate": _RATE}
 _TEXT: Schema = {
     "type": "string",
     "description": "A rule as a text, such as '100/minute' or 'leaky-bucket 5/s burst 20 shaping'.",
@@ -44,13 +45,25 @@ def _shape(required: Schema, optional: Schema) -> Schema:
 
 def _rule_shapes(more_required: Schema, more: Schema) -> list[Schema]:
     """Return the fields that make a rule, for each kind of algorithm, beside others."""
-    windows, fields = [name for name in ALGORITHMS if "window" in name], {"limit": _COUNT, "window": _WINDOW}
-    shapes = [_shape({"algorithm": {"enum": windows}, **fields, **more_required}, more)]
-    fields = {"algorithm": {"const": "token-bucket"}, "capacity": _COUNT, "refill_rate": _RATE}
-    shapes.append(_shape({**fields, **more_required}, more))
-    fields = {"algorithm": {"const": "leaky-bucket"}, "capacity": _COUNT, "leak_rate": _RATE}
-    shapes.append(_shape({**fields, **more_required}, {"mode": _MODE, **more}))
-    return shapes
+    alike: dict[Any, list[type[Rule]]] = {}
+    for algorithm in ALGORITHMS:
+        modes = tuple(variant.mode for variant in algorithm.variants)
+        alike.setdefault((algorithm.fields, modes), []).append(algorithm)
+    return [_rule_shape(algorithms, more_required, more) for algorithms in alike.values()]
+
+
+def _rule_shape(algorithms: list[type[Rule]], more_required: Schema, more: Schema) -> Schema:
+    """Return the fields of algorithms that have the same ones."""
+    names = [name for algorithm in algorithms for name in (algorithm.algorithm, *algorithm.aliases)]
+    required: Schema = {"algorithm": {"enum": names}}
+    optional: Schema = {}
+    for field in algorithms[0].fields:
+        if field.kind == "mode":
+            modes = [variant.mode for variant in algorithms[0].variants]
+            optional[field.name] = {"type": "string", "enum": modes, "default": modes[0]}
+        else:
+            required[field.name] = _KINDS[field.kind]
+    return _shape(required | more_required, optional | more)
 
 
 def _by_name(schema: Schema, description: str, least: int = 0) -> Schema:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper import rates
-from ratekeeper.algorithms import Rule
+from ratekeeper.algorithms import Rule, all_of
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rules import parse
 from ratekeeper.simulate import plot
@@ -26,14 +26,6 @@ from ratekeeper.simulate.traffic import InvalidTraffic, Traffic, generate, read
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Any]  # noqa: SLF001 - it has no public name
 
-DEFAULT_RULES = (
-    "fixed-window 10/10s",
-    "sliding-window-log 10/10s",
-    "sliding-window-counter 10/10s",
-    "token-bucket 1/s burst 10",
-    "leaky-bucket 1/s burst 10",
-    "leaky-bucket 1/s burst 10 shaping",
-)
 _LOOK_AT = (
     "Look at both sides of a boundary: the fixed window lets both bursts through, twice its limit within a second, "
     "where the exact log denies the second one. The counter comes close to the log with two counts for a memory; the "
@@ -64,7 +56,8 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         except plot.PlotUnavailable as error:
             parser.error(f"argument --plot: {error}")
     try:
-        rules = {rule.text: rule for text in options.rules or DEFAULT_RULES for rule in parse(text)}
+        given = [rule for text in options.rules for rule in parse(text)]
+        rules = {rule.text: rule for rule in given or all_of(10, 10 * rates.SECOND_US)}
         traffic = _traffic(parser, options, next(iter(rules.values())))
         with Progress(len(rules) * len(traffic.at_us), sys.stderr) as progress:
             simulation = simulate(traffic, rules, progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ratekeeper import rates
-from ratekeeper.algorithms import FixedWindow, Rule, SlidingWindowCounter, SlidingWindowLog
+from ratekeeper.algorithms import Rule, SlidingWindowLog
 from ratekeeper.errors import InvalidRule
 
 
@@ -15,10 +15,8 @@ def comparable_log(rule: Rule) -> SlidingWindowLog:
     It has the rule's limit and window. A bucket has its capacity as the limit, and as the window the time in which it
     refills or drains whole (capacity / rate, rounded up to a microsecond): 1/s burst 10 is compared with 10 in 10 s.
     """
-    windows = (FixedWindow, SlidingWindowLog, SlidingWindowCounter)
-    window_us = rule.window_us if isinstance(rule, windows) else rule.span_us
     try:
-        return SlidingWindowLog(rule.limit, Fraction(window_us, rates.SECOND_US))
+        return SlidingWindowLog(rule.limit, Fraction(rule.window_us, rates.SECOND_US))
     except InvalidRule:
         longest = f"{rates.MAX_WINDOW_US // (86_400 * rates.SECOND_US)} days"
         raise InvalidRule(

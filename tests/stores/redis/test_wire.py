@@ -103,6 +103,17 @@ def test_without_a_clock_the_server_tells_the_time():
     assert msgpack.unpackb(argument)[0] is False
 
 
+@pytest.mark.parametrize("number", [0, 127, 128, 2**53, 2**64 - 1])
+def test_a_number_reads_back_the_same(number):
+    assert msgpack.unpackb(wire._number(number)) == number  # private: what it does with numbers that no rule has
+
+
+@pytest.mark.parametrize("number", [-1, -128, -129, 2**64])
+def test_a_number_that_the_script_could_not_read_is_refused(number):
+    with pytest.raises(OverflowError):
+        wire._number(number)
+
+
 def test_a_lone_hit_is_the_rule_and_the_cost():
     names, argument = wire.encode(None, [[Demand(BINDING, "k", 7)]], {id(BINDING): WIRE})
     assert (len(names), list(msgpack.Unpacker(io.BytesIO(argument)))) == (1, ["fixed_window", 10, 60_000_000, 0, 0, 7])

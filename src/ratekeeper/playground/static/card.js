@@ -2,11 +2,10 @@
 
 import { Answers } from "./answers.js";
 import { Refusal, get, post, typed } from "./api.js";
-import { FORMULAS } from "./cards.js";
 import { duration, short } from "./layout.js";
 import { pieces } from "./lua.js";
-import { project } from "./model.js";
-import { HEIGHT, PICTURES, WIDTH } from "./pictures.js";
+import { formula, project } from "./model.js";
+import { HEIGHT, WIDTH, labelOf, pictureOf } from "./pictures.js";
 import { html, say, svg, tell } from "./svg.js";
 
 const MOST_BURST = 50;
@@ -14,7 +13,7 @@ const ALL = ""; // stands for what no single field is to blame for
 const cut = (text) => (text.length > 600 ? `${text.slice(0, 600)} …` : text);
 
 export class Card {
-  /** `changed` is called after the card has changed its key. */
+  /** `definition` is what the server says of an algorithm; `changed` is called after the card has changed its key. */
   constructor(definition, changed) {
     this.definition = definition;
     this.path = `/api/rate-limit/${definition.algorithm}`;
@@ -27,9 +26,9 @@ export class Card {
   }
 
   build() {
-    const { id, title, idea, fields } = this.definition;
+    const { id, title, idea, picture, fields } = this.definition;
     this.picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title, class: "picture" });
-    this.draw = PICTURES[id](this.picture);
+    this.draw = pictureOf(picture)(this.picture);
     this.remaining = html("strong", { class: "remaining" }, "–");
     this.of = html("span", {}, "");
     this.formula = html("span", { class: "formula" }, "");
@@ -56,7 +55,8 @@ export class Card {
         html(
           "div",
           { class: "fields" },
-          ...[...fields, { name: "cost", label: "Cost", unit: "", value: "1" }].map((field) => this.field(field)),
+          ...fields.map((field) => this.field({ ...field, label: labelOf(picture, field) })),
+          this.field({ name: "cost", label: "Cost", unit: "", value: "1" }),
         ),
         html(
           "div",
@@ -188,7 +188,7 @@ export class Card {
     this.draw({ ...view, deniedFor: (now - this.answers.denied) / 1000 });
     say(this.remaining, String(view.remaining));
     say(this.of, ` of ${view.limit} left`);
-    say(this.formula, FORMULAS[this.definition.id](view));
+    say(this.formula, formula(this.snapshot, view));
     const text = `${this.definition.title}: ${view.remaining} of ${view.limit} left`;
     if (this.picture.getAttribute("aria-label") !== text) this.picture.setAttribute("aria-label", text);
     this.picture.dataset.used = view.used.toFixed(4);

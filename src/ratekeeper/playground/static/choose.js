@@ -25,61 +25,36 @@ export const QUESTIONS = [
   },
 ];
 
-/** Return the algorithm for these answers, and why. */
-export function choose({ delay, bursts, exact, memory }) {
-  if (delay === "yes") {
-    return ["leaky-bucket-shaping", "Requests wait in a queue and leave evenly, so what is behind it never sees a burst."];
-  }
-  if (bursts === "yes") {
-    return ["token-bucket", "What was not used is saved up to the capacity, and the long-run rate holds exactly, in three numbers a key."];
-  }
-  if (exact === "yes" && memory === "no") {
-    return ["sliding-window-log", "It remembers each request, so no window of any position ever has more than the limit."];
-  }
-  if (exact === "yes") {
-    return ["leaky-bucket-policing", "Three numbers a key, exact arithmetic, and room comes back evenly instead of all at once. For the limit in any window to the request, memory has to grow: that is the log."];
-  }
-  if (memory === "yes") {
-    return ["sliding-window-counter", "Two counts a key come close to the log, without the double burst of a fixed window. The usual choice."];
-  }
-  return ["fixed-window", "The simplest to explain: a count that starts again with each window of the clock. Two windows’ worth can meet at a boundary."];
+/** Return the algorithm for these answers. */
+export function choose(algorithms, answers) {
+  return algorithms.find(({ suits }) => suits && Object.entries(suits).every(([name, answer]) => answers[name] === answer));
 }
 
-const RULES = {
-  "fixed-window": ["FixedWindow(limit=100, window=60)", "fixed-window 100/minute"],
-  "sliding-window-log": ["SlidingWindowLog(limit=100, window=60)", "sliding-window-log 100/minute"],
-  "sliding-window-counter": ["SlidingWindowCounter(limit=100, window=60)", "sliding-window-counter 100/minute"],
-  "token-bucket": ["TokenBucket(capacity=20, refill_rate=10)", "token-bucket 10/s burst 20"],
-  "leaky-bucket-policing": ["LeakyBucket(capacity=20, leak_rate=10)", "leaky-bucket 10/s burst 20"],
-  "leaky-bucket-shaping": ['LeakyBucket(capacity=20, leak_rate=10, mode="shaping")', "leaky-bucket 10/s burst 20 shaping"],
-};
-
 /** Return the snippets for an algorithm, by title. */
-export function snippets(algorithm, origin) {
-  const [rule, text] = RULES[algorithm];
-  const isShaping = algorithm.endsWith("shaping");
-  const use = isShaping
-    ? 'limiter.wait("user:42", timeout=5)  # sleeps until it is this request’s turn'
-    : 'decision = limiter.hit("user:42")\nif not decision:\n    print(f"try again in {decision.retry_after:.3f} s")';
+export function snippets({ example, picture }, origin) {
+  const use =
+    picture === "queue"
+      ? 'limiter.wait("user:42", timeout=5)  # sleeps until it is this request’s turn'
+      : 'decision = limiter.hit("user:42")\nif not decision:\n    print(f"try again in {decision.retry_after:.3f} s")';
   return {
-    Python: `from ratekeeper import Limiter, ${rule.split("(")[0]}\n\nlimiter = Limiter(${rule})\n${use}\n`,
+    Python: `from ratekeeper import Limiter, ${example.class}\n\nlimiter = Limiter(${example.python})\n${use}\n`,
     FastAPI:
       "from fastapi import Depends, FastAPI\nfrom ratekeeper.integrations.fastapi import RateLimit\n\napp = FastAPI()\n\n\n" +
-      `@app.get("/search", dependencies=[Depends(RateLimit("${text}"))])\nasync def search(query: str): ...\n`,
+      `@app.get("/search", dependencies=[Depends(RateLimit("${example.text}"))])\nasync def search(query: str): ...\n`,
     curl:
       `curl -i ${origin}/v1/hit \\\n  -H 'Content-Type: application/json' \\\n` +
-      `  -d '{"key": "user:42", "rule": "${text}"}'\n`,
+      `  -d '{"key": "user:42", "rule": "${example.text}"}'\n`,
   };
 }
 
 export class Choose {
-  constructor(root, titles) {
+  constructor(root, algorithms) {
     this.form = root.querySelector("form");
     this.name = root.querySelector(".choice a");
     this.reason = root.querySelector(".reason");
     this.tabs = root.querySelector(".tabs");
     this.code = root.querySelector("pre");
-    this.titles = titles;
+    this.algorithms = algorithms;
     this.shown = "Python";
     this.form.append(...QUESTIONS.map(question));
     this.form.addEventListener("change", () => this.show());
@@ -90,10 +65,11 @@ export class Choose {
   }
 
   show() {
-    const [algorithm, reason] = choose(Object.fromEntries(new FormData(this.form)));
-    say(this.name, this.titles[algorithm].toLowerCase());
-    this.name.href = `#${algorithm}`;
-    say(this.reason, reason);
+    const algorithm = choose(this.algorithms, Object.fromEntries(new FormData(this.form)));
+    if (algorithm === undefined) return; // the server could not say which there are
+    say(this.name, algorithm.title.toLowerCase());
+    this.name.href = `#${algorithm.id}`;
+    say(this.reason, algorithm.reason);
     say(this.code, snippets(algorithm, location.origin)[this.shown]);
     for (const tab of this.tabs.children) tab.setAttribute("aria-pressed", String(tab.textContent === this.shown));
   }

@@ -1,7 +1,7 @@
-// Compare: the same traffic through all six algorithms, on simulated time.
+// Compare: the same traffic through all algorithms, on simulated time.
 
 import { Refusal, post, typed } from "./api.js";
-import { PAPER, SCREEN, lanes, summary, title } from "./lanes.js";
+import { PAPER, SCREEN, lanes, summary } from "./lanes.js";
 import { clamp, short } from "./layout.js";
 import { html, pool, say, set, svg, tell } from "./svg.js";
 
@@ -133,7 +133,7 @@ export class Compare {
       const delay = rule.shaping ? `${short(rule.shaping.longest_delay_us / 1e6)} s` : "–";
       const peak = `${rule.peak.units}${rule.peak.units > rule.limit ? " ▲" : ""}`;
       const cells = [rule.admitted.requests, rule.denied.requests, peak, log(rule), delay];
-      const head = html("th", { role: "rowheader", scope: "row" }, title(rule));
+      const head = html("th", { role: "rowheader", scope: "row" }, rule.title);
       return html("tr", { role: "row" }, head, ...cells.map((cell) => html("td", { role: "cell" }, String(cell))));
     });
     this.table.replaceChildren(...rows);

@@ -15,18 +15,6 @@ export const SCREEN = {
   page: "none",
 };
 
-const NAMES = {
-  "fixed-window": "Fixed window",
-  "sliding-window-log": "Sliding window log",
-  "sliding-window-counter": "Sliding window counter",
-  "token-bucket": "Token bucket",
-};
-
-/** Name a rule of the comparison for people. */
-export function title(rule) {
-  return NAMES[rule.algorithm] ?? `Leaky bucket, ${rule.shaping ? "shaping" : "policing"}`;
-}
-
 /** Return when all is over, in microseconds. */
 export function endOf(result) {
   const last = result.rules.map((rule) => Math.max(0, ...rule.departures_us.filter((at) => at !== null)) + 1);
@@ -82,7 +70,7 @@ function lane({ rule, result, counts, most, topPeak, top, left, right, width, en
   const [saidX, saidY, anchor] = isNarrow ? [right, top + 14, "end"] : [peakStart, base - 34, "start"];
   const band = rule.peak.from_us === null ? "" : peakBand(rule, scale, base, tall, end, colours);
   return (
-    `<text x="${left}" y="${top + 14}" fill="${colours.ink}" font-weight="600">${title(rule)}</text>` +
+    `<text x="${left}" y="${top + 14}" fill="${colours.ink}" font-weight="600">${rule.title}</text>` +
     `<text x="${saidX}" y="${saidY}" text-anchor="${anchor}" fill="${isOver ? colours.no : colours.muted}" font-size="12">${said}</text>` +
     band +
     `<path d="M${left} ${base}${area}V${base}Z" fill="${colours.soft}" stroke="${colours.accent}" stroke-width="1"/>` +
@@ -115,6 +103,6 @@ function axis(end, width, y, scale, colours) {
 
 /** Say the comparison in one sentence. */
 export function summary(result) {
-  const peaks = result.rules.map((rule) => `${title(rule)} admitted ${rule.admitted.requests}, peak ${rule.peak.units}`);
+  const peaks = result.rules.map((rule) => `${rule.title} admitted ${rule.admitted.requests}, peak ${rule.peak.units}`);
   return `${result.requests.at_us.length} requests. ${peaks.join("; ")}.`;
 }

@@ -1,8 +1,7 @@
 // Puts the page together and keeps it moving.
 
-import { Refusal, post } from "./api.js";
+import { Refusal, get, post } from "./api.js";
 import { Card } from "./card.js";
-import { CARDS } from "./cards.js";
 import { Choose } from "./choose.js";
 import { Compare } from "./compare.js";
 import { Live } from "./live.js";
@@ -12,7 +11,21 @@ const POLL = 2000; // what other tabs and other causes changed is seen after thi
 const isStill = matchMedia("(prefers-reduced-motion: reduce)");
 const tabs = new BroadcastChannel("ratekeeper");
 
-const cards = CARDS.map((definition) => new Card(definition, () => tabs.postMessage(definition.id)));
+const typeset = (text) => text.replaceAll("'", "’");
+
+/** Ask which algorithms there are, and what to say of them. */
+async function ask() {
+  try {
+    const algorithms = await get("/api/algorithms");
+    return algorithms.map((each) => ({ ...each, idea: typeset(each.idea), reason: typeset(each.reason) }));
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    return []; // the strip at the top says why
+  }
+}
+
+const algorithms = await ask();
+const cards = algorithms.map((definition) => new Card(definition, () => tabs.postMessage(definition.id)));
 document.getElementById("cards").append(...cards.map((card) => card.root));
 
 const watcher = new IntersectionObserver((entries) => {
@@ -60,8 +73,7 @@ live.onback = () => refresh(cards);
 setInterval(() => document.hidden || live.refresh(), 1000);
 setInterval(() => document.hidden || refresh(cards.filter((card) => card.isVisible)), POLL);
 
-const titles = Object.fromEntries(CARDS.map(({ id, title }) => [id, title]));
-new Choose(document.getElementById("choose"), titles);
+new Choose(document.getElementById("choose"), algorithms);
 const compare = new Compare(document.getElementById("compare"));
 
 await refresh(cards.slice(0, 1)); // the first answer makes the session that the others then share

@@ -9,7 +9,7 @@ const us = (seconds) => Math.round(seconds * MICROSECONDS);
 /** Return how the key of a snapshot stands at `now`. Every view has `limit`, `used` and `remaining`. */
 export function project(snapshot, now) {
   const time = Math.max(now, snapshot.now); // nothing is known of the time before it was asked for
-  return MODELS[snapshot.algorithm](snapshot, time);
+  return (MODELS[snapshot.picture] ?? bar)(snapshot, time);
 }
 
 function fixedWindow({ state, limit, window }, now) {
@@ -65,10 +65,33 @@ export function departures(level, rate) {
   return Array.from({ length: waiting }, (_, index) => Math.max(0, level - waiting + index) / rate);
 }
 
+/** What is known of a state whose shape this page has not met: how much was left, and when all of it will be. */
+function bar({ now: since, limit, peek, resetAfter }, now) {
+  const resetIn = Math.max(0, since + resetAfter - now);
+  const remaining = resetIn > 0 ? peek.remaining : limit;
+  return { limit, used: limit - remaining, remaining, resetIn };
+}
+
 const MODELS = {
-  "fixed-window": fixedWindow,
-  "sliding-window-log": slidingWindowLog,
-  "sliding-window-counter": slidingWindowCounter,
-  "token-bucket": tokenBucket,
-  "leaky-bucket": leakyBucket,
+  window: fixedWindow,
+  log: slidingWindowLog,
+  "two-windows": slidingWindowCounter,
+  tokens: tokenBucket,
+  level: leakyBucket,
+  queue: leakyBucket,
+};
+
+/** Say in one line how a view comes to its number, by the rule's formula. */
+export function formula(snapshot, view) {
+  return (FORMULAS[snapshot.picture] ?? FORMULAS.window)(view);
+}
+
+const FORMULAS = {
+  window: (view) => `${view.limit} − ${view.used} = ${view.limit - view.used}`,
+  log: (view) => `${view.limit} − ${view.used} in view = ${view.limit - view.used}`,
+  "two-windows": (view) =>
+    `${view.limit} − ⌊${view.count} + ${view.before} × ${view.weight.toFixed(2)}⌋ = ${view.limit - view.used}`,
+  tokens: (view) => `⌊${view.tokens.toFixed(2)} tokens⌋ = ${Math.floor(view.tokens + NEARLY)}`,
+  level: (view) => `⌊${view.limit} − ${view.level.toFixed(2)}⌋ = ${Math.floor(view.limit - view.level + NEARLY)}`,
+  queue: (view) => `⌊${view.limit} − ${view.level.toFixed(2)} queued⌋ = ${Math.floor(view.limit - view.level + NEARLY)}`,
 };

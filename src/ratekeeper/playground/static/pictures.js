@@ -1,4 +1,4 @@
-// One picture for each algorithm. A factory makes the nodes once; what it returns draws a view of model.js into them.
+// One picture for each shape of state. A factory makes the nodes once; what it returns draws a view of model.js into them.
 
 import { clamp, duration, fills, grid, short, slice, stack } from "./layout.js";
 import { pool, say, set, svg } from "./svg.js";
@@ -208,11 +208,34 @@ function shaping(root) {
 
 const short4 = (number) => number.toFixed(4);
 
-export const PICTURES = {
-  "fixed-window": fixedWindow,
-  "sliding-window-log": slidingWindowLog,
-  "sliding-window-counter": slidingWindowCounter,
-  "token-bucket": tokenBucket,
-  "leaky-bucket-policing": policing,
-  "leaky-bucket-shaping": shaping,
+/** What fits every state: how much is in use, and when nothing will be. */
+function bar(root) {
+  const box = { x: 12, y: 40, height: 36, rx: 8 };
+  const room = WIDTH - 24;
+  const used = svg("rect", { ...box, class: "fill" });
+  const count = label(12, 28, "start", "big");
+  const next = label(WIDTH - 12, 104, "end");
+  root.append(svg("rect", { ...box, width: room, class: "view" }), used, count, next);
+  return (view) => {
+    set(used, { width: short(clamp(view.used / view.limit, 0, 1) * room) });
+    say(count, `${view.used} in use`);
+    say(next, view.resetIn > 0 ? `untouched again in ${duration(view.resetIn)}` : "untouched");
+  };
+}
+
+const PICTURES = {
+  window: fixedWindow,
+  log: slidingWindowLog,
+  "two-windows": slidingWindowCounter,
+  tokens: tokenBucket,
+  level: policing,
+  queue: shaping,
 };
+
+const LABELS = { queue: { count: "Queue", rate: "Depart" } };
+
+/** Return the factory of a picture. */
+export const pictureOf = (picture) => PICTURES[picture] ?? bar;
+
+/** Return what a field is called beside a picture. */
+export const labelOf = (picture, { kind, label: usual }) => LABELS[picture]?.[kind] ?? usual;

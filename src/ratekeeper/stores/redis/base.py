@@ -235,9 +235,9 @@ class Base:
         units = []
         for demand in demands:
             name = self._name(demand)
-            is_log = demand.binding.rule.script == "sliding_window_log"
+            is_list = demand.binding.rule.stored_as == "list"
             commands: list[Command] = [
-                (b"LRANGE", name, b"0", b"-1") if is_log else (b"GET", name),
+                (b"LRANGE", name, b"0", b"-1") if is_list else (b"GET", name),
                 (b"TIME",),
                 (b"PTTL", name),
                 (b"MEMORY", b"USAGE", name, b"SAMPLES", b"0"),

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from importlib.resources import files
+import pkgutil
+
+from ratekeeper.algorithms import ALGORITHMS
 
 
 def _assemble() -> str:
-    algorithms = files("ratekeeper.algorithms")
-    here = files("ratekeeper.stores.redis")
-    steps = sorted(file.name.removesuffix(".lua") for file in algorithms.iterdir() if file.name.endswith(".lua"))
+    steps = {algorithm.script: algorithm.lua() for algorithm in ALGORITHMS}
     return "\n".join(
         [
-            here.joinpath("prelude.lua").read_text(),
+            _part("prelude"),
             "local function step_of(algorithm, alone)",  # which makes only what the rules of a call need
-            *(f"if algorithm == '{step}' then\n{algorithms.joinpath(f'{step}.lua').read_text()}end" for step in steps),
+            *(f"if algorithm == '{name}' then\n{step}end" for name, step in sorted(steps.items())),
             "end",
-            here.joinpath("main.lua").read_text(),
+            _part("main"),
         ]
     )
+
+
+def _part(name: str) -> str:
+    content = pkgutil.get_data(__name__, f"{name}.lua")
+    assert content is not None  # noqa: S101 - whatever loaded this module can load what is beside it
+    return content.decode()
 
 
 TEXT = _assemble()

@@ -12,13 +12,6 @@ from ratekeeper.stores.protocol import Binding, Demand, Key, Outcome, outcome_at
 
 MAX_COST = 1 << 43  # more than any limit and any usage: a larger cost has the same answer
 _LONG = 96  # bytes of an identity beyond which it is stored hashed
-_SHORT_NAMES = {
-    "fixed-window": "fw",
-    "sliding-window-log": "sl",
-    "sliding-window-counter": "sc",
-    "token-bucket": "tb",
-    "leaky-bucket": "lb",
-}
 _SPECIAL = bytes((*b"%{}", *range(0x20), 0x7F))  # what would end the hash tag, or is hard to read
 _ANSWER = 5  # integers
 SLOTS = 16_384  # of a cluster
@@ -40,7 +33,7 @@ class Wire(NamedTuple):
 def wire_of(binding: Binding) -> Wire:
     """Work out what stays the same for all requests on a rule."""
     prefix, algorithm, name = binding.space
-    parts = [prefix, _SHORT_NAMES[algorithm], name]
+    parts = [prefix, binding.rule.short_name, name]
     if name.startswith(f"{algorithm} "):  # a rule that is named by its text: once is enough; no name is empty
         parts[2:] = "", name[len(algorithm) + 1 :]
     head = b":".join(_escape(part.encode("utf-8", "surrogatepass"), _SPECIAL + b":") for part in parts)
@@ -143,7 +136,7 @@ _WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
 def _number(value: int) -> bytes:
-    return _SMALL[value] if value < len(_SMALL) else b"\xcf" + value.to_bytes(8, "big")
+    return _SMALL[value] if 0 <= value < 128 else b"\xcf" + value.to_bytes(8, "big")
 
 
 def _length(values: int) -> bytes:

@@ -1,0 +1,33 @@
+"""What the rules with a window share: a limit, the window that it is for, and how both are written."""
+
+from __future__ import annotations
+
+from ratekeeper import rates
+from ratekeeper.algorithms.rule import Field, Rule
+
+
+class Windowed(Rule):
+    """At most `limit` units in a `window`, whatever that means to the algorithm."""
+
+    __slots__ = ("limit", "window", "window_us")
+
+    fields = (
+        Field("limit", "count", "Limit", "maxRequests"),
+        Field("window", "window", "Window", "windowSeconds"),
+    )
+
+    window: rates.Window
+
+    def __init__(self, limit: int, window: rates.Window) -> None:
+        self._set(limit=rates.limit(limit), window_us=rates.window_us(window))
+        self._set(window=rates.seconds(self.window_us))
+
+    @classmethod
+    def of(cls, count: int, period_us: int, burst: int | None = None, mode: str = "") -> Rule:
+        from fractions import Fraction
+
+        return cls(count, Fraction(period_us, rates.SECOND_US))
+
+    @property
+    def text(self) -> str:
+        return f"{self.algorithm} {self.limit}/{rates.duration_text(self.window_us)}"

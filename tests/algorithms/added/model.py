@@ -1,0 +1,44 @@
+"""What GCRA means, for the conformance kit: a moment that each unit puts off."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from tests.conformance.model import MODELS, Model
+
+
+class Gcra(Model):
+    """Knows at what moment the key will be untouched."""
+
+    def __init__(self, limit: int, window: int) -> None:
+        self.unit = Fraction(window, limit)
+        super().__init__(limit)
+
+    def forget(self) -> None:
+        self.due = Fraction(0)
+
+    def used(self, clock: int) -> Fraction:
+        return max(Fraction(0), self.due - clock) / self.unit
+
+    def untouched(self, clock: int) -> bool:
+        return self.due <= clock
+
+    def put_off(self, clock: int, time: Fraction) -> None:
+        self.due = max(self.due, clock) + time
+
+    def consume(self, clock: int, cost: int) -> None:
+        self.put_off(clock, cost * self.unit)
+
+    def refund(self, clock: int, cost: int) -> None:
+        self.put_off(clock, -cost * self.unit)
+
+    def give_back(self, clock: int, cost: int, charged: int, ends: int) -> None:
+        if charged <= clock:
+            self.put_off(clock, -max(Fraction(0), cost * self.unit - (clock - charged)))
+
+    def expire(self, clock: int) -> None:
+        if self.untouched(clock):
+            self.forget()
+
+
+MODELS["gcra"] = lambda rule: Gcra(rule["limit"], rule["window_us"])
