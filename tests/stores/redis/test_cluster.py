@@ -37,7 +37,7 @@ RULES = [
 ]
 
 
-@pytest.fixture(scope="module", params=sorted(servers.programs()))
+@pytest.fixture(scope="module", params=servers.programs())
 def cluster(request):
     return clusters.shared_cluster(request.param)
 
