@@ -1,5 +1,6 @@
 """How the suite runs: the same examples each time, or with HYPOTHESIS_PROFILE=explore random ones."""
 
+import contextlib
 import os
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from tests import servers
+from tests.waiters import untraced
 
 settings.register_profile(  # `make test`: the same each time, however busy the machine is
     "default",
@@ -38,6 +40,13 @@ def pytest_collection_modifyitems(items):
         function = item.function
         if getattr(function, "is_hypothesis_test", False) or "given" in function.__code__.co_names:
             item.add_marker(pytest.mark.generated)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Measure no coverage of generated examples: it doubles their time, and other tests reach the same lines."""
+    with untraced() if pyfuncitem.get_closest_marker("generated") else contextlib.nullcontext():
+        return (yield)
 
 
 def pytest_xdist_auto_num_workers():
