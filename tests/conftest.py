@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 
 import pytest
 import redis
@@ -32,6 +33,10 @@ settings.register_profile(  # it is enough to know that a mutant fails: nothing 
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.integrations.django_settings")  # some modules read it at once
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # what runs in the background ignores Ctrl-C, which some tests send
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

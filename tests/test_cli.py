@@ -13,8 +13,10 @@ import pytest
 from ratekeeper.cli import main
 from ratekeeper.simulate.command import wants_color
 from ratekeeper.simulate.progress import Progress
+from tests.waiters import PATIENCE
 
 FULL = Path("/dev/full")
+
 CLI = [sys.executable, "-m", "ratekeeper.cli"]
 
 
@@ -96,7 +98,7 @@ def test_an_interrupt_ends_it_quietly(tmp_path):
     process = subprocess.Popen([*CLI, "simulate", "--file", times], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with times.open("wb"):  # opens when the program has opened it too, and now waits for a line
         process.send_signal(signal.SIGINT)
-        assert process.communicate() == (b"", b"")
+        assert process.communicate(timeout=PATIENCE) == (b"", b"")
     assert process.returncode == 130
 
 
@@ -105,7 +107,7 @@ def test_a_closed_pipe_ends_it_quietly():
     os.close(reader)
     process = subprocess.Popen([*CLI, "simulate"], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert process.communicate()[1] == b""
+    assert process.communicate(timeout=PATIENCE)[1] == b""
     assert process.returncode == 141
 
 
