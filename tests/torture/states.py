@@ -12,7 +12,18 @@ import redis
 from ratekeeper import FixedWindow, Limiter
 from ratekeeper.stores import RedisStore
 from tests.servers import RedisServer, free_port, newest, programs
-from tests.torture.crowds import DEADLINE, both, check, check_on_error, figure, logged, until_away, until_back
+from tests.torture.crowds import (
+    PATIENCE,
+    both,
+    check,
+    check_on_error,
+    figure,
+    logged,
+    until,
+    until_away,
+    until_back,
+    until_stood_in,
+)
 
 
 def restart_empty(restarts: int = 5, limit: int = 1_000) -> str:
@@ -46,10 +57,7 @@ def restart_empty(restarts: int = 5, limit: int = 1_000) -> str:
 
 
 def _until_decided(limiter: Limiter) -> None:
-    give_up = time.monotonic() + 15
-    while limiter.peek("one").degraded:
-        assert time.monotonic() < give_up, "never back on Redis"
-        time.sleep(0.01)
+    until(lambda: not limiter.peek("one").degraded, "back on Redis")
 
 
 @contextmanager
@@ -94,20 +102,18 @@ def _other_password(server: RedisServer, _: float) -> Iterator[None]:
 @contextmanager
 def _loading(server: RedisServer, seconds: float) -> Iterator[None]:
     with redis.Redis(port=server.port) as client:
-        keys = int(1_000 * (seconds + 1))  # each takes a millisecond: key-load-delay says so
+        keys = int(1_000 * (seconds + PATIENCE))  # each takes a millisecond: key-load-delay says so
         client.mset({f"filler {number}": "" for number in range(keys)})
         client.save()
     server.stop()
     starting = threading.Thread(target=server.start)
     starting.start()
     try:
-        give_up = time.monotonic() + 15
-        while _said(server) != b"-LOADING":
-            assert time.monotonic() < give_up, "the server never loaded"
-            time.sleep(0.01)
+        until(lambda: _said(server) == b"-LOADING", "the server loads")
         yield
         assert _said(server) == b"-LOADING", "the server had loaded everything before the drill was over"
     finally:
+        until(lambda: server.ask(b"CONFIG SET key-load-delay 0\r\n").startswith(b"+OK"), "the server loads faster")
         starting.join()
 
 
@@ -128,14 +134,9 @@ def _drill(
             with logged() as lines, both(url, threads, tasks) as crowds:
                 with state(server, seconds):  # type: ignore[attr-defined]
                     until_away(crowds)
-                    time.sleep(4 * DEADLINE)  # those who asked before are told by now
-                    since = time.monotonic()
                     check_on_error(url)
                     time.sleep(seconds)
-                    told = [told for crowd in crowds for told in list(crowd.told) if told.begun > since]
-                    decided = sum(not one.degraded for one in told)
-                    assert told, "nobody was told anything"
-                    assert not decided, f"{decided} of {len(told)} calls were decided"
+                    until_stood_in(crowds)
                 back = until_back(crowds)
         finally:
             server.stop()

@@ -62,6 +62,7 @@ def test_an_error_breaks_a_promise_too_and_the_other_drills_are_run(monkeypatch,
         raise StoreUnavailable("Redis is away")
 
     monkeypatch.setattr(crowds, "tolerance", crowds.tolerance)
+    monkeypatch.setattr(crowds, "quiet", crowds.quiet)
     monkeypatch.setattr(sys, "argv", ["make torture", "first", "second"])
     monkeypatch.setitem(DRILLS, "first", fail)
     monkeypatch.setitem(DRILLS, "second", lambda: "well")

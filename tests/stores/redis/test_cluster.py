@@ -37,7 +37,7 @@ RULES = [
 ]
 
 
-@pytest.fixture(scope="module", params=sorted(servers.programs()))
+@pytest.fixture(scope="module", params=servers.programs())
 def cluster(request):
     return clusters.shared_cluster(request.param)
 
@@ -373,16 +373,17 @@ def test_seeds_that_never_answer_are_passed_over_in_the_end(empty, kind):
         url = f"redis+cluster://{','.join(dead)},127.0.0.1:{empty.masters[0].port}"
 
         async def scenario():
-            limiter = kind(FixedWindow(5, "365d"), url, deadline=1.0)
-            degraded = []
-            for _ in range(4):
+            limiter = kind(FixedWindow(5, "365d"), url, deadline=0.5)
+            is_degraded, tries = True, 0
+            while is_degraded and tries < 20:  # a few are enough where nothing else runs
+                tries += 1
                 limiter.store.breaker._ask_again_ns = 0
                 decision = limiter.hit("k")
-                degraded.append((await decision if kind is AsyncLimiter else decision).degraded)
+                is_degraded = (await decision if kind is AsyncLimiter else decision).degraded
             closing = limiter.close()
             if closing is not None:
                 await closing
-            return degraded[-1]
+            return is_degraded
 
         assert not asyncio.run(scenario())
 

@@ -97,7 +97,7 @@ def as_arguments(options):
 
 def tls_server(**options):
     """Start the first server here that was built with TLS, which not every one is."""
-    for program in servers.programs().values():
+    for program in servers.found().values():
         with contextlib.suppress(AssertionError):
             return servers.RedisServer(program, *as_arguments(options), port=clusters.cluster_port())
     raise AssertionError("no redis-server here was built with TLS; those of Debian and Homebrew are")

@@ -17,7 +17,7 @@ STRICT = {"on_error": "raise", "deadline": 10.0}
 RULE = FixedWindow(1_000, "365d")
 
 
-@pytest.fixture(scope="module", params=sorted(servers.programs()))
+@pytest.fixture(scope="module", params=servers.programs())
 def sentinels(request):
     made = clusters.Sentinels(servers.programs()[request.param])
     yield made

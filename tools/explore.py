@@ -1,0 +1,64 @@
+"""Look for failures with examples that nobody has tried: the tests that generate their examples, again and again.
+
+    make explore                                # ten minutes
+    make explore ARGS="--minutes 60 -k bucket"  # an hour, some of the tests
+    make explore ARGS="--examples 2000"         # more for each test before the next round
+
+Each round has another seed, which is printed. It ends at the first round that fails; what failed stands in .hypothesis
+and is tried first by the next run. Make it a fixed example of the test (@example), and then mend the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10, help="how long; the last round ends later (default: 10)")
+    parser.add_argument("--examples", type=int, default=200, help="for each test in a round (default: 200)")
+    parser.add_argument("-k", metavar="EXPRESSION", default="", help="only tests that match, as for pytest")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parsed()
+    environment = {**os.environ, "HYPOTHESIS_PROFILE": "explore", "EXAMPLES": str(arguments.examples)}
+    begun = time.monotonic()
+    round_number = 0
+    while time.monotonic() - begun < 60 * arguments.minutes:
+        round_number += 1
+        seed = random.SystemRandom().randrange(2**32)
+        print(f"round {round_number}, seed {seed}: ", end="", flush=True)
+        ended = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-m", "generated", "-n", "auto", "--dist", "worksteal"),
+                *(f"--hypothesis-seed={seed}", "-k", arguments.k),
+            ],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        minutes = (time.monotonic() - begun) / 60
+        if ended.returncode:
+            print(f"failed, {minutes:.1f} min", ended.stdout, ended.stderr, sep="\n")
+            return 1
+        print(f"{ended.stdout.splitlines()[-1].strip('= ')}; {minutes:.1f} min in all", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
