@@ -60,7 +60,7 @@ def seconds(clock):
 
 def nobody_waits(limiter):
     lines = inside.queues(limiter)
-    return (lines.by_name, lines._claims, lines._claimed) == ({}, {}, {})
+    return (lines.by_name, lines.claims, lines._claimed) == ({}, {}, {})
 
 
 class Waits:
@@ -1132,7 +1132,7 @@ def test_who_waits_for_a_shared_key_after_its_own_goes_before_those_who_came_lat
     waits.start("bob", key=BOB, cost={"tenant": 10})
     waits.advance(5, ends=1)
     waits.advance(1)
-    until(lambda: any(key == "acme" for _, key in inside.queues(limiter)._claims), "ada waits for the tenant's limit")
+    until(lambda: any(key == "acme" for _, key in inside.queues(limiter).claims), "ada waits for the tenant's limit")
     waits.start("eve", key=EVE)
     waits.advance(1)
     assert waits.ended == [("bob", 5)]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
-
-_MICROSECONDS = 1_000_000
 
 # What a rule answers inside the library, in whole microseconds: allowed, remaining, retry_after_us (None: never),
 # reset_after_us, delay_us.
@@ -55,38 +53,3 @@ class Decision(NamedTuple):
                 return f"the cost can never fit into {self.limit}"
             return f"try again in {self.retry_after:.3f} s"
         return f"go on in {self.delay:.3f} s" if self.delay else "go on"
-
-
-def from_answer(name: str, limit: int, answer: Answer) -> Decision:
-    """Turn one rule's answer in microseconds into a decision in seconds."""
-    allowed, remaining, retry_after_us, reset_after_us, delay_us = answer
-    return tuple.__new__(  # a third of what the constructor of a named tuple costs
-        Decision,
-        (
-            allowed,
-            limit,
-            remaining,
-            math.inf if retry_after_us is None else retry_after_us / _MICROSECONDS,
-            reset_after_us / _MICROSECONDS,
-            delay_us / _MICROSECONDS,
-            name,
-            NO_LAYERS,
-            False,
-        ),
-    )
-
-
-def combine(decisions: Sequence[Decision]) -> Decision:
-    """Fold the decisions of several rules into one: the binding rule speaks, and each rule is in `layers`."""
-    denials = [decision for decision in decisions if not decision.allowed]
-    if denials:
-        binding = max(denials, key=lambda decision: decision.retry_after)  # max and min keep the first of equals
-    else:
-        binding = min(decisions, key=lambda decision: decision.remaining)
-    return binding._replace(
-        allowed=not denials,
-        remaining=min(decision.remaining for decision in decisions),
-        reset_after=max(decision.reset_after for decision in decisions),
-        delay=max(decision.delay for decision in decisions),
-        layers=MappingProxyType({decision.rule: decision for decision in decisions}),
-    )

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
-_Reservation = TypeVar("_Reservation", Reservation, AsyncReservation)
 _FREES = ("refund", "reset")  # what may let somebody go on who waits
 Hook = Callable[[Keys, Decision], object]
 _log = logging.getLogger("ratekeeper")
@@ -84,7 +83,7 @@ class _Limiter:
         if lease is not None and store.may_be_away:
             self._layer = self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
         self._queues = queues.queues_of(store)
-        self._waiting = waiting.Waiting(self._ruleset, self._below, self._queues, clock)
+        self._waiting = waiting.Waiting(self._ruleset, self._below, self._queues, clock, self._leases)
         is_plain = enabled and on_decision is None and len(bindings) == 1
         self._quick_hit = store.quick_hit(bindings[0]) if is_plain else None
 
@@ -121,41 +120,11 @@ class _Limiter:
                 _log.exception("on_decision raised; the decision stands")
         return decision
 
-    def _reservation(
-        self,
-        kind: Callable[..., _Reservation],
-        key: Keys,
-        demands: list[Demand],
-        outcome: Outcome | None,
-        decision: Decision | None = None,
-    ) -> _Reservation:
-        """Make a reservation of what a hit was answered (None: it was not asked for), and tell the hook."""
-        if outcome is None:
-            decision = self._ruleset.switched_off(demands)
-        elif decision is None:
-            decision = self._ruleset.decision(demands, outcome)
-        self._tell(key, decision)
-        return kind(
-            self._ruleset, self._layer, self._queues, key=key, decision=decision, demands=demands, outcome=outcome
+    def _taken(self, key: Keys, demands: list[Demand], outcome: Outcome | None) -> Decision:
+        """Make a decision of what a hit was answered (None: it was not asked for), and tell the hook."""
+        return self._tell(
+            key, self._ruleset.switched_off(demands) if outcome is None else self._ruleset.decision(demands, outcome)
         )
-
-    @contextmanager
-    def _telling_refusal(self, key: Keys) -> Iterator[None]:
-        """Tell the hook of a wait that ends in RateLimited."""
-        try:
-            yield
-        except RateLimited as error:
-            self._tell(key, error.decision)
-            raise
-
-    def _wait(
-        self, demands: list[Demand], timeout: float | None, waiter: queues.Waiter | queues.AsyncWaiter
-    ) -> flows.Flow[waiting.Admitted]:
-        """Wait for the rules, by what the store itself counts: what leases hold is given back first."""
-        if self._leases is not None:
-            for demand in demands:
-                yield from self._leases.end(demand.key)
-        return (yield from self._waiting.wait(demands, timeout, waiter))
 
 
 class Limiter(_Limiter):
@@ -210,8 +179,9 @@ class Limiter(_Limiter):
     def take(self, key: Keys, cost: Costs = 1) -> Reservation:
         """Hit, in a way that can be undone: the reservation can be given back, or corrected to the real cost."""
         demands = self._ruleset.demands("hit", key, cost)
-        outcome = self._layer.execute(demands) if self._enabled else None
-        return self._reservation(Reservation, key, demands, cast("Outcome | None", outcome))
+        outcome = cast("Outcome", self._layer.execute(demands)) if self._enabled else None
+        decision = self._taken(key, demands, outcome)
+        return Reservation(self._ruleset, self._layer, self._queues, key, decision, demands, outcome)
 
     def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show, for each rule by name, how the key is stored: the state in words, the raw value, TTL and bytes."""
@@ -224,18 +194,16 @@ class Limiter(_Limiter):
             decision = self._quick_hit(key, cost)
             if decision:
                 return decision
-        return self.wait_and_take(key, cost, timeout).decision
+        demands = self._ruleset.demands("hit", key, cost)
+        decision, _ = self._wait(key, demands, timeout)
+        return decision
 
     def wait_and_take(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Reservation:
         """Wait as `wait` does, for a reservation that can be given back or corrected."""
         demands = self._ruleset.demands("hit", key, cost)
         timeout = waiting.check_timeout(timeout)
-        if not self._enabled:
-            return self._reservation(Reservation, key, demands, None)
-        waiter = queues.Waiter(self.timer)
-        with self._telling_refusal(key):
-            decision, outcome = flows.run(self._wait(demands, timeout, waiter))
-        return self._reservation(Reservation, key, demands, outcome, decision)
+        decision, outcome = self._wait(key, demands, timeout)
+        return Reservation(self._ruleset, self._layer, self._queues, key, decision, demands, outcome)
 
     @contextmanager
     def slot(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Iterator[Decision]:
@@ -262,6 +230,19 @@ class Limiter(_Limiter):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _wait(self, key: Keys, demands: list[Demand], timeout: float | None) -> tuple[Decision, Outcome | None]:
+        if not self._enabled:
+            return self._taken(key, demands, None), None
+        try:
+            flow = self._waiting.wait(demands, timeout, queues.Waiter(self.timer))
+            decision, outcome = flows.run(flow)
+        except RateLimited as error:
+            self._tell(key, error.decision)
+            raise
+        if self._on_decision is not None:
+            self._tell(key, decision)
+        return decision, outcome
 
     def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
         demands = self._ruleset.demands(operation, key, cost)
@@ -308,7 +289,8 @@ class AsyncLimiter(_Limiter):
         """Hit, in a way that can be undone: the reservation can be given back, or corrected to the real cost."""
         demands = self._ruleset.demands("hit", key, cost)
         outcome = await flows.result(self._layer.execute(demands)) if self._enabled else None
-        return self._reservation(AsyncReservation, key, demands, outcome)
+        decision = self._taken(key, demands, outcome)
+        return AsyncReservation(self._ruleset, self._layer, self._queues, key, decision, demands, outcome)
 
     async def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show, for each rule by name, how the key is stored: the state in words, the raw value, TTL and bytes."""
@@ -322,18 +304,16 @@ class AsyncLimiter(_Limiter):
             decision = self._quick_hit(key, cost)
             if decision:
                 return decision
-        return (await self.wait_and_take(key, cost, timeout)).decision
+        demands = self._ruleset.demands("hit", key, cost)
+        decision, _ = await self._wait(key, demands, timeout)
+        return decision
 
     async def wait_and_take(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> AsyncReservation:
         """Wait as `wait` does, for a reservation that can be given back or corrected."""
         demands = self._ruleset.demands("hit", key, cost)
         timeout = waiting.check_timeout(timeout)
-        if not self._enabled:
-            return self._reservation(AsyncReservation, key, demands, None)
-        waiter = queues.AsyncWaiter(self.timer)
-        with self._telling_refusal(key):
-            decision, outcome = await flows.run_async(self._wait(demands, timeout, waiter))
-        return self._reservation(AsyncReservation, key, demands, outcome, decision)
+        decision, outcome = await self._wait(key, demands, timeout)
+        return AsyncReservation(self._ruleset, self._layer, self._queues, key, decision, demands, outcome)
 
     @asynccontextmanager
     async def slot(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> AsyncIterator[Decision]:
@@ -360,6 +340,19 @@ class AsyncLimiter(_Limiter):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _wait(self, key: Keys, demands: list[Demand], timeout: float | None) -> tuple[Decision, Outcome | None]:
+        if not self._enabled:
+            return self._taken(key, demands, None), None
+        try:
+            flow = self._waiting.wait(demands, timeout, queues.AsyncWaiter(self.timer))
+            decision, outcome = await flows.run_async(flow)
+        except RateLimited as error:
+            self._tell(key, error.decision)
+            raise
+        if self._on_decision is not None:
+            self._tell(key, decision)
+        return decision, outcome
 
     async def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
         demands = self._ruleset.demands(operation, key, cost)

@@ -14,7 +14,6 @@ import weakref
 from bisect import insort
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper import forks
@@ -27,26 +26,21 @@ if TYPE_CHECKING:
     import asyncio
 
 
-class _Waiter:
-    """One caller that sleeps until a time on its clock, or until somebody wakes it."""
+def _seconds(clock: Clock, until_ns: int | None) -> float | None:
+    """Return how long to sleep in real time; a clock that is moved by hand wakes its waiters itself."""
+    now_ns = clock()
+    if until_ns is None or (hasattr(clock, "subscribe") and now_ns < until_ns):
+        return None
+    return max(0.0, (until_ns - now_ns) / 1e9)
+
+
+class Waiter:
+    """A caller that sleeps in a thread until a time on its clock, or until somebody wakes it."""
 
     def __init__(self, clock: Clock) -> None:
         self.nudged = False
         self._clock = clock
         self._subscribe = getattr(clock, "subscribe", None)  # of a clock that is moved by hand
-
-    def _seconds(self, until_ns: int | None) -> float | None:
-        """Return how long to sleep in real time; a clock that is moved by hand wakes its waiters itself."""
-        if until_ns is None or (self._subscribe is not None and self._clock() < until_ns):
-            return None
-        return max(0.0, (until_ns - self._clock()) / 1e9)
-
-
-class Waiter(_Waiter):
-    """A caller that sleeps in a thread."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
         self._woken = threading.Lock()  # held until woken; an Event may stay locked when a signal interrupts it
         self._woken.acquire()
 
@@ -59,7 +53,7 @@ class Waiter(_Waiter):
         """Sleep until the clock shows this, or until woken; None: until woken."""
         unsubscribe = self._subscribe(self.wake) if self._subscribe else bool
         try:
-            self.sleep(self._seconds(until_ns))
+            self.sleep(_seconds(self._clock, until_ns))
         finally:
             unsubscribe()
 
@@ -67,13 +61,15 @@ class Waiter(_Waiter):
         self._woken.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
 
-class AsyncWaiter(_Waiter):
-    """A caller that sleeps in an event loop."""
+class AsyncWaiter:
+    """A `Waiter` that sleeps in an event loop."""
 
     def __init__(self, clock: Clock) -> None:
         import asyncio
 
-        super().__init__(clock)
+        self.nudged = False
+        self._clock = clock
+        self._subscribe = getattr(clock, "subscribe", None)
         self._event = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
 
@@ -86,7 +82,7 @@ class AsyncWaiter(_Waiter):
         """Sleep until the clock shows this, or until woken; None: until woken."""
         unsubscribe = self._subscribe(self.wake) if self._subscribe else bool
         try:
-            await self.sleep(self._seconds(until_ns))
+            await self.sleep(_seconds(self._clock, until_ns))
         finally:
             unsubscribe()
 
@@ -114,16 +110,23 @@ class Queue:
     def first(self) -> Place | None:
         """Return who is first."""
         while True:
-            with suppress(RuntimeError):  # a place that is garbage left meanwhile
-                return next((place for held in self.places.values() if (place := held()) is not None), None)
+            try:
+                for held in self.places.values():
+                    place = held()
+                    if place is not None:
+                        return place
+            except RuntimeError:  # a place that is garbage left meanwhile
+                continue
+            return None
 
 
 class Place:
-    """A place in a queue, left at the end of its `with` block at the latest."""
+    """A place in the queue of those who wait for the same keys; what it waits for there is its kind."""
 
-    def __init__(self, queues: Queues, name: Hashable, waiter: Waiter | AsyncWaiter, demands: Sequence[Demand]) -> None:
+    def __init__(self, queues: Queues, kind: str, waiter: Waiter | AsyncWaiter, demands: Sequence[Demand]) -> None:
         self.waiter = waiter
         self.demands = demands
+        name = (kind, *map(identity, demands))
         self.served = False
         self.asking = False  # whether its hit is under way: the store may have counted it already, or not
         self.leaves_ns: int | None = None  # when, on the timer, if the queue's forecast counts on this place
@@ -132,6 +135,7 @@ class Place:
         with queues.lock:
             self._ticket = ticket = next(queues.tickets)
             self.queue = queues.by_name.setdefault(name, Queue())
+            self.came_first = not self.queue.places
             self.queue.places[ticket] = weakref.ref(self, lambda _: queues.leave(name, ticket))
 
     def is_first(self) -> bool:
@@ -174,14 +178,6 @@ class Place:
         """Leave the queue, if not yet done, and wake whoever is first then."""
         self._queues.leave(self._name, self._ticket, as_foreseen=self.served or self.leaves_ns is None)
 
-    def __enter__(self) -> Place:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.leave()
-
 
 class Queues:
     """All queues of one store in this process."""
@@ -194,13 +190,14 @@ class Queues:
         self.lock = threading.RLock()  # a place that is garbage leaves its queue at any moment
         self.tickets = itertools.count()  # the order of arrival
         self.by_name: dict[Hashable, Queue] = {}
-        self._claims: dict[Hashable, list[int]] = {}  # by key: the tickets of those who wait for it, in order
+        self.claims: dict[Hashable, list[int]] = {}  # by key: the tickets of those who wait for it, in order
         self._claimed: dict[int, tuple[Hashable, Waiter | AsyncWaiter]] = {}  # by ticket
 
     def leave(self, name: Hashable, ticket: int, *, as_foreseen: bool = False) -> None:
         """Take a place out of its queue and wake whoever is first then."""
         with self.lock:
-            self._disclaim(ticket)
+            if ticket in self._claimed:
+                self._disclaim(ticket)
             queue = self.by_name.get(name)
             if queue is None or ticket not in queue.places:
                 return
@@ -218,29 +215,28 @@ class Queues:
         """Note that whoever has this ticket waits for this key, and for no other."""
         with self.lock:
             if self._claimed.get(ticket, (None,))[0] != key:
-                self._disclaim(ticket)
+                if ticket in self._claimed:
+                    self._disclaim(ticket)
                 self._claimed[ticket] = key, waiter
-                claims = self._claims.get(key, [])
+                claims = self.claims.get(key, [])
                 insort(claims, ticket)
-                self._claims[key] = claims  # a place that is garbage may have given up the last claim meanwhile
+                self.claims[key] = claims  # a place that is garbage may have given up the last claim meanwhile
 
     def claimed_before(self, ticket: int, key: Hashable) -> bool:
         """Tell whether somebody who came earlier waits for this key."""
-        claims = self._claims.get(key)
+        claims = self.claims.get(key)
         return claims is not None and claims[0] < ticket
 
     def _disclaim(self, ticket: int) -> None:
-        """Give up a claim, if there is one, and wake whoever is first to wait for that key then."""
-        if ticket not in self._claimed:
-            return
+        """Give up a claim, and wake whoever is first to wait for that key then."""
         key = self._claimed[ticket][0]
-        claims = self._claims.get(key, [])
+        claims = self.claims.get(key, [])
         if ticket in claims:  # not if an interruption came between the two
             claims.remove(ticket)
         if claims:
             self._claimed[claims[0]][1].wake()
         else:
-            self._claims.pop(key, None)
+            self.claims.pop(key, None)
         del self._claimed[ticket]
 
     def nudge(self, demands: Sequence[Demand]) -> None:

@@ -14,27 +14,25 @@ from ratekeeper.stores.protocol import Demand, Layer, Outcome
 class _Reservation:
     """What both reservations share: what was taken, rule by rule, and the flows that undo it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - only limiters make reservations
         self,
         ruleset: Ruleset,
         layer: Layer,
         queues: Queues,
-        *,
         key: Keys,
         decision: Decision,
         demands: Sequence[Demand],
         outcome: Outcome | None,
     ) -> None:
-        """`outcome` is what the demands were answered; None if they did not go to a store."""
+        """`outcome` is what the demands were answered; None if no store was asked."""
         self.decision = decision
         """The decision on the hit."""
         self._ruleset = ruleset
         self._layer = layer
         self._queues = queues
         self._key = key
-        taken = outcome is not None and decision.allowed
-        self._held = give_backs(demands, outcome.receipts) if taken and outcome is not None else []
-        self._counts = taken
+        self._counts = decision.allowed and outcome is not None
+        self._held = give_backs(demands, outcome.receipts) if decision.allowed and outcome is not None else []
 
     def __bool__(self) -> bool:
         return self.decision.allowed

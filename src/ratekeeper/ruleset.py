@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ratekeeper import arguments, keys
 from ratekeeper.algorithms.rule import Rule
-from ratekeeper.decision import Decision, combine, from_answer
+from ratekeeper.decision import NO_LAYERS, Answer, Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.rules import Rules, named
@@ -14,7 +16,8 @@ from ratekeeper.stores.protocol import Binding, Demand, Inspection, Key, Operati
 
 Keys = Key | Mapping[str, Key]
 Costs = int | Mapping[str, int]
-_new = tuple.__new__
+_MICROSECONDS = 1_000_000
+_new = tuple.__new__  # takes a third of the time of a named tuple's constructor
 
 
 class Ruleset:
@@ -38,7 +41,7 @@ class Ruleset:
         if only is not None and type(key) is str and type(cost) is int and cost > 0:  # nearly always
             if not 0 < len(key) <= keys.SURELY_SHORT:
                 keys.check(key)
-            return [_new(Demand, (only, key, cost, operation, True, None))]  # in a third of the usual time
+            return [_new(Demand, (only, key, cost, operation, True, None))]
         names = [binding.name for binding in self.bindings]
         key_of = arguments.by_name("key", key, names, keys.check)
         cost_of = self.costs("cost", cost)
@@ -90,11 +93,41 @@ def give_backs(demands: Sequence[Demand], receipts: Sequence[Receipt]) -> list[D
     ]
 
 
-def fits(demands: Sequence[Demand]) -> bool:
-    """Tell whether a request can ever be admitted."""
-    return all(demand.cost <= demand.binding.rule.limit for demand in demands)
-
-
 def admits(outcome: Outcome) -> bool:
     """Tell whether all demands of a hit were admitted."""
     return all(answer[0] for answer in outcome.answers)
+
+
+def from_answer(name: str, limit: int, answer: Answer) -> Decision:
+    """Turn one rule's answer in microseconds into a decision in seconds."""
+    allowed, remaining, retry_after_us, reset_after_us, delay_us = answer
+    return _new(
+        Decision,
+        (
+            allowed,
+            limit,
+            remaining,
+            math.inf if retry_after_us is None else retry_after_us / _MICROSECONDS,
+            reset_after_us / _MICROSECONDS,
+            delay_us / _MICROSECONDS,
+            name,
+            NO_LAYERS,
+            False,
+        ),
+    )
+
+
+def combine(decisions: Sequence[Decision]) -> Decision:
+    """Fold the decisions of several rules into one: the binding rule speaks, and each rule is in `layers`."""
+    denials = [decision for decision in decisions if not decision.allowed]
+    if denials:
+        binding = max(denials, key=lambda decision: decision.retry_after)  # max and min keep the first of equals
+    else:
+        binding = min(decisions, key=lambda decision: decision.remaining)
+    return binding._replace(
+        allowed=not denials,
+        remaining=min(decision.remaining for decision in decisions),
+        reset_after=max(decision.reset_after for decision in decisions),
+        delay=max(decision.delay for decision in decisions),
+        layers=MappingProxyType({decision.rule: decision for decision in decisions}),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Generator, Hashable, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -11,9 +11,10 @@ from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule, RateLimited
 from ratekeeper.flows import Flow, if_abandoned, run_async
-from ratekeeper.queues import AsyncWaiter, Forecast, Place, Queues, Waiter, identity
+from ratekeeper.leases import Leases
+from ratekeeper.queues import AsyncWaiter, Forecast, Place, Queues, Waiter
 from ratekeeper.rates import show
-from ratekeeper.ruleset import Ruleset, admits, fits, give_backs
+from ratekeeper.ruleset import Ruleset, admits, give_backs
 from ratekeeper.stores.protocol import Demand, Layer, Outcome, Snapshot
 
 _FOR_EVER = 10**10  # seconds, three centuries
@@ -24,12 +25,16 @@ Admitted = tuple[Decision, Outcome]
 class Waiting:
     """How the callers of one limiter wait: each runs the flow `wait` with a waiter of its own."""
 
-    def __init__(self, ruleset: Ruleset, layer: Layer, queues: Queues, clock: Clock | None) -> None:
+    def __init__(
+        self, ruleset: Ruleset, layer: Layer, queues: Queues, clock: Clock | None, leases: Leases | None = None
+    ) -> None:
+        """`layer` is what the store itself counts; what `leases` hold of a key is given back first."""
         self.queues = queues
         self.timer = clock or stopwatch  # how long to wait is not a matter of the wall clock, which may step
         self._ruleset = ruleset
         self._layer = layer
         self._clock = clock
+        self._leases = leases
 
     @property
     def is_free(self) -> bool:
@@ -38,19 +43,23 @@ class Waiting:
 
     def wait(self, demands: Sequence[Demand], timeout: float | None, waiter: Waiter | AsyncWaiter) -> Flow[Admitted]:
         """Return once admitted and, where a bucket shapes, departed; RateLimited as soon as that is hopeless."""
-        if not fits(demands):
-            raise RateLimited((yield from self._standing(demands)))
+        if self._leases is not None:
+            for demand in demands:
+                yield from self._leases.end(demand.key)
+        for demand in demands:
+            if demand.cost > demand.binding.rule.limit:
+                raise RateLimited((yield from self._standing(demands)))
         deadline = None if timeout is None else self.timer() + round(timeout * 1e9)
-        with Place(self.queues, _turns(demands), waiter, demands) as turn:
-            if not turn.is_first():
+        turn = Place(self.queues, "turn", waiter, demands)
+        try:
+            if not turn.came_first:
                 yield from self._wait_for_turn(turn, deadline)
             decision, outcome, answered_ns = yield from self._until_admitted(turn, deadline)
             turn.served = True
             if self._ruleset.shapes:  # without a delay too: those who were to depart before may be slow to wake up
-                with Place(self.queues, ("departure", *map(identity, demands)), waiter, demands) as departing:
-                    turn.leave()  # only now, so that departures keep the order of turns
-                    departure_ns = answered_ns + max(answer[4] for answer in outcome.answers) * 1000
-                    yield from self._until_departed(departing, departure_ns, outcome)
+                yield from self._until_departed(turn, answered_ns + round(decision.delay * 1e6) * 1000, outcome)
+        finally:
+            turn.leave()
         return decision, outcome
 
     def _give_back(self, demands: Sequence[Demand], outcome: Outcome) -> Flow[None]:
@@ -61,15 +70,22 @@ class Waiting:
         """Return what the timer showed when the store's clock showed this, which was just now."""
         return self.timer() if self._clock is None else now_us * 1000
 
-    def _until_departed(self, departing: Place, departure_ns: int, outcome: Outcome) -> Flow[None]:
+    def _until_departed(self, turn: Place, departure_ns: int, outcome: Outcome) -> Flow[None]:
+        departing = Place(self.queues, "departure", turn.waiter, turn.demands)
+        turn.leave()  # only now, so that departures keep the order of turns
         try:
-            while not departing.is_first() or self.timer() < departure_ns:
-                yield departing.waiter.sleep_until(departure_ns if departing.is_first() else None)
+            while True:
+                is_first = departing.is_first()
+                if is_first and self.timer() >= departure_ns:
+                    return
+                yield departing.waiter.sleep_until(departure_ns if is_first else None)
         except GeneratorExit:  # dropped as garbage, perhaps while this thread is inside the store: do not enter it
             raise
         except BaseException:
             yield from self._give_back(departing.demands, outcome)
             raise
+        finally:
+            departing.leave()
 
     def _wait_for_turn(self, turn: Place, deadline: int | None) -> Flow[None]:
         if deadline is None and turn.queue.forecast is not None:
@@ -107,7 +123,7 @@ class Waiting:
         """Try, and try again when the answer said; return the decision, the outcome and when that was, on the timer."""
         demands = turn.demands
         while True:
-            if turn.must_yield():
+            if self.queues.claims and turn.must_yield():
                 yield from self._yield_to_others(turn, deadline)
             turn.waiter.nudged = False
             if self._ruleset.shapes and deadline is not None:  # do not take a place that would be left at once
@@ -117,12 +133,12 @@ class Waiting:
                 if late_by > 0:
                     raise RateLimited(decision._replace(allowed=False, retry_after=late_by))
             turn.asking = True
-            outcome = yield if_abandoned(self._layer.execute(demands), partial(self._undo, demands))
+            outcome = yield self._hit(demands)
             turn.asking = False
             answered_ns = self._timer_at(outcome.now_us)
             decision = self._ruleset.decision(demands, outcome)
             if decision.allowed:
-                late_by = _late_by(decision, answered_ns, deadline)
+                late_by = 0.0 if deadline is None else _late_by(decision, answered_ns, deadline)
                 if late_by > 0:  # somebody took the place that the peek saw
                     yield from self._give_back(demands, outcome)
                     raise RateLimited(decision._replace(allowed=False, retry_after=late_by))
@@ -147,6 +163,10 @@ class Waiting:
                 raise RateLimited((yield from self._standing(turn.demands))._replace(allowed=False))
             yield turn.waiter.sleep_until(deadline)
 
+    def _hit(self, demands: Sequence[Demand]) -> Any:
+        outcome = self._layer.execute(demands)
+        return outcome if type(outcome) is Outcome else if_abandoned(outcome, partial(self._undo, demands))
+
     def _undo(self, demands: Sequence[Demand], outcome: Outcome) -> Awaitable[None] | None:
         """Give back what a hit took whose task was cancelled meanwhile."""
         return run_async(self._give_back(demands, outcome)) if admits(outcome) else None
@@ -156,18 +176,13 @@ class Waiting:
         return self._ruleset.decision(demands, cast("Outcome", outcome))
 
 
-def _turns(demands: Sequence[Demand]) -> Hashable:
-    """Return the name of the queue of those who wait for these keys to admit them."""
-    return ("turn", *map(identity, demands))
-
-
 def _as_peeks(demands: Sequence[Demand]) -> list[Demand]:
     return [demand._replace(operation="peek") for demand in demands]
 
 
-def _late_by(decision: Decision, answered_ns: int, deadline: int | None) -> float:
+def _late_by(decision: Decision, answered_ns: int, deadline: int) -> float:
     """By how many seconds an admitted request would depart after the deadline."""
-    if deadline is None or not decision.allowed or not decision.delay:
+    if not decision.allowed or not decision.delay:
         return 0.0
     return (answered_ns + round(decision.delay * 1e6) * 1000 - deadline) / 1e9
 

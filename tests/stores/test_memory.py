@@ -18,7 +18,7 @@ from ratekeeper import (
     TokenBucket,
 )
 from ratekeeper.algorithms import EMPTY
-from ratekeeper.decision import from_answer
+from ratekeeper.ruleset import from_answer
 from ratekeeper.stores import MemoryStore
 from ratekeeper.stores.protocol import Binding, Demand, Receipt
 from ratekeeper.testing import ManualClock
