@@ -7,12 +7,14 @@ and the two drivers differ in the await only.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ratekeeper.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    import asyncio
 
 _Result = TypeVar("_Result")
 
@@ -64,6 +66,8 @@ def if_abandoned(coming: Any, undo: Callable[[Any], Awaitable[object] | object])
 
 
 async def _outlasting(coming: Awaitable[_Result], undo: Callable[[_Result], Awaitable[object] | object]) -> _Result:
+    import asyncio  # which a program of threads need not load
+
     asked = asyncio.ensure_future(coming)
     try:
         return await asyncio.shield(asked)

@@ -37,6 +37,10 @@ Hook = Callable[[Keys, Decision], object]
 _log = logging.getLogger("ratekeeper")
 
 
+def _no_quick_hit(key: Keys, cost: Costs) -> None:
+    """Decide nothing: there is no shorter way than through the layers."""
+
+
 class _Limiter:
     """What both limiters share: everything that needs no waiting."""
 
@@ -85,7 +89,7 @@ class _Limiter:
         self._queues = queues.queues_of(store)
         self._waiting = waiting.Waiting(self._ruleset, self._below, self._queues, clock, self._leases)
         is_plain = enabled and on_decision is None and len(bindings) == 1
-        self._quick_hit = store.quick_hit(bindings[0]) if is_plain else None
+        self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
 
     @property
     def rules(self) -> dict[str, Rule]:
@@ -153,10 +157,9 @@ class Limiter(_Limiter):
 
     def hit(self, key: Keys, cost: Costs = 1) -> Decision:
         """Consume `cost` if the rules admit it, whole or not at all."""
-        if self._quick_hit is not None:
-            decision = self._quick_hit(key, cost)
-            if decision is not None:
-                return decision
+        decision = self._quick_hit(key, cost)
+        if decision is not None:
+            return decision
         decision = self._execute("hit", key, cost)
         return decision if self._on_decision is None else self._tell(key, decision)
 
@@ -190,7 +193,7 @@ class Limiter(_Limiter):
     def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted, through a shaping delay too; RateLimited at once when `timeout` cannot be met."""
         timeout = waiting.check_timeout(timeout)
-        if self._quick_hit is not None and self._waiting.is_free:
+        if self._waiting.is_free:
             decision = self._quick_hit(key, cost)
             if decision:
                 return decision
@@ -262,10 +265,9 @@ class AsyncLimiter(_Limiter):
 
     async def hit(self, key: Keys, cost: Costs = 1) -> Decision:
         """Consume `cost` if the rules admit it, whole or not at all."""
-        if self._quick_hit is not None:
-            decision = self._quick_hit(key, cost)
-            if decision is not None:
-                return decision
+        decision = self._quick_hit(key, cost)
+        if decision is not None:
+            return decision
         decision = await self._execute("hit", key, cost)
         return decision if self._on_decision is None else self._tell(key, decision)
 
@@ -300,7 +302,7 @@ class AsyncLimiter(_Limiter):
     async def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted, through a shaping delay too; RateLimited at once when `timeout` cannot be met."""
         timeout = waiting.check_timeout(timeout)
-        if self._quick_hit is not None and self._waiting.is_free:
+        if self._waiting.is_free:
             decision = self._quick_hit(key, cost)
             if decision:
                 return decision

@@ -17,7 +17,7 @@ from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.stores.eviction import EvictionQueue, Table
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot
-from ratekeeper.stores.spinlock import SpinLock, pause
+from ratekeeper.stores.spinlock import SpinLock
 
 _LOOKS = 8  # tables looked at when a limiter is made
 _new = tuple.__new__  # takes half the time of a named tuple's constructor
@@ -112,14 +112,10 @@ class MemoryStore:
         def hit(key: Any, cost: Any) -> Decision | None:
             if key.__class__ is not str or (cost is not one and (cost.__class__ is not int or cost < 1)):
                 return None
-            tries = 0
-            while True:  # as in SpinLock.call, without the call
-                try:
-                    del free[0]
-                except KeyError:
-                    tries = pause(tries)
-                else:
-                    break
+            try:
+                del free[0]  # as in SpinLock.call, without the call
+            except KeyError:
+                return None
             try:
                 before = get(key)
                 if before is None:
