@@ -8,7 +8,9 @@ HEAVY = {"asyncio", "redis", "sqlite3", "argparse", "json", "hashlib", "http", "
 
 def test_what_is_not_always_needed_is_imported_when_it_is_used():
     code = "import sys, ratekeeper; print(*{name.partition('.')[0] for name in sys.modules})"
-    said = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=own_path())
+    said = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=own_path()
+    )
     assert set(said.stdout.split()) & HEAVY == set()
 
 
