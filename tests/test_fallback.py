@@ -17,6 +17,7 @@ from ratekeeper import (
     InvalidRule,
     LeakyBucket,
     Limiter,
+    RateLimited,
     SlidingWindowCounter,
     SlidingWindowLog,
     StoreUnavailable,
@@ -27,7 +28,7 @@ from ratekeeper.stores import RedisStore
 from ratekeeper.stores import breaker as breakers
 from ratekeeper.testing import ManualClock
 from tests import inside, servers
-from tests.waiters import in_line, until_async, untraced
+from tests.waiters import Call, RecordingWaiter, in_line, until, until_async, untraced
 
 RULES = {"a": FixedWindow(3, 86_400), "b": FixedWindow(5, 86_400)}
 
@@ -347,6 +348,20 @@ def test_limiters_that_are_no_more_leave_nothing_behind_in_this_process(gone):
     finally:
         gc.unfreeze()
     assert len(fallback._stand_ins.of(store, None)._tables) < 5
+
+
+def test_a_wait_that_this_process_s_share_cannot_admit_in_time_is_refused_at_once(gone, monkeypatch):
+    monkeypatch.setattr("ratekeeper.queues.Waiter", RecordingWaiter)
+    clock = ManualClock(1_700_000_040)  # where a minute begins
+    limiter = Limiter(FixedWindow(8, 60), gone, local_share=1 / 8, clock=clock)
+    assert limiter.hit("k").degraded
+    first = Call(limiter.wait, "k")
+    until(lambda: in_line(limiter) == 1, "one in the queue")
+    with pytest.raises(RateLimited) as raised:  # the next minute has room for the first only
+        Call(limiter.wait, "k", 1, 90).outcome()
+    assert raised.value.decision.retry_after == 120.0
+    clock.advance(60)
+    assert first.outcome().allowed
 
 
 def test_a_share_of_a_bucket_refills_at_its_share_of_the_rate(face, gone):
