@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -53,3 +53,15 @@ class Decision(NamedTuple):
                 return f"the cost can never fit into {self.limit}"
             return f"try again in {self.retry_after:.3f} s"
         return f"go on in {self.delay:.3f} s" if self.delay else "go on"
+
+
+class _Made(Decision):
+    """A decision that is made of a tuple of its fields: in half the time that a named tuple's constructor takes."""
+
+    __slots__ = ()
+    __new__ = tuple.__new__  # type: ignore[assignment]
+
+
+_Made.__name__ = _Made.__qualname__ = "Decision"
+made: Callable[[tuple[Any, ...]], Decision] = _Made
+"""Make a decision of a tuple of its fields."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from ratekeeper import arguments, keys
 from ratekeeper.algorithms.rule import Rule
-from ratekeeper.decision import NO_LAYERS, Answer, Decision
+from ratekeeper.decision import NO_LAYERS, Answer, Decision, made
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.rules import Rules, named
@@ -101,8 +101,7 @@ def admits(outcome: Outcome) -> bool:
 def from_answer(name: str, limit: int, answer: Answer) -> Decision:
     """Turn one rule's answer in microseconds into a decision in seconds."""
     allowed, remaining, retry_after_us, reset_after_us, delay_us = answer
-    return _new(
-        Decision,
+    return made(
         (
             allowed,
             limit,

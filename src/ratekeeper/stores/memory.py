@@ -12,7 +12,7 @@ from typing import Any
 from ratekeeper import keys
 from ratekeeper.algorithms.rule import EMPTY
 from ratekeeper.clock import Clock, wall_clock
-from ratekeeper.decision import NO_LAYERS, Answer, Decision
+from ratekeeper.decision import NO_LAYERS, Answer, Decision, made
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.stores.eviction import EvictionQueue, Table
@@ -131,8 +131,7 @@ class MemoryStore:
                     eviction.collect(now)
             finally:
                 free[0] = True
-            return _new(
-                Decision,
+            return made(
                 (
                     allowed,
                     limit,
