@@ -21,6 +21,7 @@ settings.register_profile(  # `make test`: the same each time, however busy the 
     max_examples=40,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("few", settings.get_profile("default"), max_examples=10)  # for a kit inside of a test
 settings.register_profile(  # `make explore`: other examples each time; what failed is in .hypothesis and tried first
     "explore",
     settings.get_profile("default"),

@@ -94,7 +94,7 @@ def test_nothing_but_the_algorithms_names_them():
 
 def test_the_conformance_kit_passes_on_every_store(python):
     kit = [f"tests/conformance/test_{name}.py" for name in ("promises", "traces")]
-    said = python("-m", "pytest", "-q", "-k", "gcra", "-p", "no:cacheprovider", *kit, HYPOTHESIS_PROFILE="quick")
+    said = python("-m", "pytest", "-q", "-k", "gcra", "-p", "no:cacheprovider", *kit, HYPOTHESIS_PROFILE="few")
     assert "11 passed" in said
 
 

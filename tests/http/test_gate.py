@@ -31,7 +31,7 @@ class Awaited:
         found = getattr(self.gate, name)
         if not inspect.iscoroutinefunction(found):
             return found
-        return lambda *args: loop.run_until_complete(found(*args))
+        return lambda *args, **options: loop.run_until_complete(found(*args, **options))
 
 
 @pytest.fixture(params=[Gate, Awaited])

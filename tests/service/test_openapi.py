@@ -1,6 +1,5 @@
 """The description of the service is true: schemathesis asks for all that it promises, and for what it forbids."""
 
-import os
 import re
 import subprocess
 import sys
@@ -13,10 +12,9 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="schemathesis needs Python 3.11 or newer")
 def test_schemathesis_finds_no_violation(served):
-    examples = {"quick": "5", "long": "200"}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), "10")
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}openapi.json"]
     ended = subprocess.run(
-        [*command, "--max-examples", examples, "--generation-deterministic"],
+        [*command, "--max-examples", "10", "--generation-deterministic"],
         check=False,
         cwd=ROOT,  # where its configuration is
         capture_output=True,

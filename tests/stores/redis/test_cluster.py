@@ -176,7 +176,7 @@ def test_a_hit_on_several_nodes_that_is_cancelled_takes_all_or_nothing(empty, mo
             reached = asyncio.Event()
             before_the_charge(monkeypatch, limiter, first, reached.set)
             hit = asyncio.create_task(limiter.hit({"first": first, "last": last}))
-            await reached.wait()
+            await asyncio.wait_for(reached.wait(), servers.PATIENCE)
             hit.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await hit
@@ -193,11 +193,11 @@ def test_what_goes_wrong_when_the_caller_is_gone_is_nobodys_error(empty, monkeyp
 
     async def scenario():
         asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
-        async with AsyncLimiter(TWO, empty.url, on_error="raise", deadline=0.2) as limiter:
+        async with AsyncLimiter(TWO, empty.url, on_error="raise", deadline=1) as limiter:
             reached = asyncio.Event()
-            before_the_charge(monkeypatch, limiter, last, lambda: (pause(empty.masters[1], 0.5), reached.set()))
+            before_the_charge(monkeypatch, limiter, last, lambda: (pause(empty.masters[1], 1.5), reached.set()))
             hit = asyncio.create_task(limiter.hit({"first": first, "last": last}))
-            await reached.wait()
+            await asyncio.wait_for(reached.wait(), servers.PATIENCE)
             hit.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await hit

@@ -210,10 +210,14 @@ def test_each_caller_who_asks_the_same_counts_once_as_a_failure(server, client):
             await until_async(lambda: not lane._calls, "the call has come to its end")
             return limiter.store.breaker.failures
 
-    try:
-        assert asyncio.run(scenario()) == 10
-    finally:
-        server.signal(signal.SIGCONT)
+    for _ in range(5):  # what was itself held up on its way counts as nobody's failure
+        try:
+            failures = asyncio.run(scenario())
+        finally:
+            server.signal(signal.SIGCONT)
+        if failures:
+            break
+    assert failures == 10
 
 
 def test_a_log_that_raises_leaves_nobody_without_an_answer(server, client):
