@@ -72,7 +72,7 @@ def test_the_version_is_shown(capsys):
 
 
 def test_a_command_is_needed(capsys):
-    assert complaint(capsys) == "ratekeeper: a command is needed; ratekeeper --help lists them"
+    assert complaint(capsys) == "ratekeeper: a command is required; run ratekeeper --help for a list"
 
 
 def test_an_unknown_command_names_what_there_is(capsys):

@@ -1,4 +1,4 @@
-"""The command line: `ratekeeper COMMAND ...`. Each command adds its own parser, and a function that runs it."""
+"""The command line: `ratekeeper COMMAND ...`. Each command adds its own parser and the function that runs it."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from ratekeeper import operate
+from ratekeeper import commands
 from ratekeeper.service import serve
 from ratekeeper.simulate import command as simulate_command
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 PIPE_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
-UNWRITTEN = 2  # not 1, by which a hit says that it was denied
+UNWRITTEN = 2  # not 1, which means that a hit was denied
 
-COMMANDS = (operate.add, serve.add, simulate_command.add)
+COMMANDS = (commands.add, serve.add, simulate_command.add)
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong."""
+class CommandLineParser(argparse.ArgumentParser):
+    """A parser that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """End with one line on stderr and the status for bad input."""
+        """Exit with one line on standard error and the status for invalid input."""
         self.exit(BAD_INPUT, f"{self.prog}: {' '.join(message.split())}\n")
 
 
 class ShowVersion(argparse.Action):
-    """Looks the version up only when it is asked for: that takes longer than reading all arguments."""
+    """Looks the version up only when asked, because that takes longer than parsing the arguments."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        """Print the version and end."""
+        """Print the version and exit."""
         from importlib.metadata import PackageNotFoundError, version
 
         try:
             print(f"ratekeeper {version('ratekeeper')}")
         except PackageNotFoundError:
-            print("ratekeeper, not installed: run from its source")
+            print("ratekeeper (not installed; running from source)")
         parser.exit()
 
 
-def build_parser() -> Parser:
-    """Make the parser of all commands."""
-    parser = Parser(
+def build_parser() -> CommandLineParser:
+    """Make the parser for all commands."""
+    parser = CommandLineParser(
         prog="ratekeeper",
         description="Exact rate limiting, from the command line.",
         epilog="example:\n  ratekeeper simulate --traffic flood '100/minute' '10/s burst 20'",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and end")
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for add in COMMANDS:
         add(commands)
@@ -59,13 +59,13 @@ def build_parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit status; bad input ends with status 2 and one line on stderr."""
+    """Run one command and return its exit status; invalid input gives status 2 and one line on standard error."""
     _open_what_is_closed()
     parser = build_parser()
     try:
         options = parser.parse_args(arguments)
         if not hasattr(options, "run"):
-            parser.error("a command is needed; ratekeeper --help lists them")
+            parser.error("a command is required; run ratekeeper --help for a list")
         status: int = options.run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """Let a program that was started without an output, as by `>&-`, write nowhere."""
+    """Replace an output that was closed at the start, as by `>&-`, with the null device."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as this runs
     if sys.stderr is None:
@@ -89,7 +89,7 @@ def _open_what_is_closed() -> None:
 
 
 def _abandon_stdout() -> None:
-    """Send what is still buffered nowhere, so that the interpreter does not try again, and fail, when it ends."""
+    """Discard buffered output, so that the interpreter does not try to write it again at exit and fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 # What a rule answers inside the library, in whole microseconds: allowed, remaining, retry_after_us (None: never),
 # reset_after_us, delay_us.
-Answer = tuple[bool, int, "int | None", int, int]
+RuleAnswer = tuple[bool, int, "int | None", int, int]
 
 NO_LAYERS: Mapping[str, Decision] = MappingProxyType({})
 

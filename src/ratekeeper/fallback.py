@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from ratekeeper import forks
 from ratekeeper.clock import Clock, stopwatch
-from ratekeeper.decision import Answer
+from ratekeeper.decision import RuleAnswer
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.breaker import PROBE_US
 from ratekeeper.stores.memory import MemoryStore
@@ -108,7 +108,7 @@ def _as_peek(demand: Demand) -> Demand:
     return demand._replace(operation="peek", receipt=None)
 
 
-def _at_least_later(demand: Demand, answer: Answer) -> Answer:
+def _at_least_later(demand: Demand, answer: RuleAnswer) -> RuleAnswer:
     """What does not fit into this process's share may fit once the store is back."""
     if answer[2] is None and demand.cost <= demand.binding.rule.limit:
         return (*answer[:2], PROBE_US, *answer[3:])

@@ -8,10 +8,11 @@ import logging
 import time
 
 import pytest
+import redis
 
-from ratekeeper import AsyncLimiter, FixedWindow, InvalidRule, Limiter, SlidingWindowLog, TokenBucket
+from ratekeeper import AsyncLimiter, FixedWindow, InvalidRule, Limiter, SlidingWindowLog
 from ratekeeper.http import Answer, AsyncGate, Gate, Headers, Reply, Route, by_header, by_path, by_user
-from ratekeeper.stores import MemoryStore
+from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.testing import ManualClock
 from tests import servers
 from tests.faces import loop
@@ -42,6 +43,7 @@ def gate(request):
         made.append(request.param(*args, **{"clock": ManualClock(NOW), **options}))
         return made[-1]
 
+    make.kind = request.param
     yield make
     for each in made:
         each.close()
@@ -136,8 +138,8 @@ def test_many_rules_that_depend_on_the_request_do_not_pile_up(gate):
     limited = gate(lambda request: f"{request.path[1:]}/minute")
     for number in range(1, 1100):
         limited.admit(a_request(path=f"/{number}"))
-    plan = getattr(limited, "gate", limited)._plans[-1]
-    assert len(plan._by_rules) == 1000
+    route_limit = getattr(limited, "gate", limited)._route_limits[-1]
+    assert len(route_limit._by_rules) == 1000
 
 
 def test_a_cost_may_depend_on_the_request(gate):
@@ -248,7 +250,7 @@ def test_trouble_with_a_key_function_is_logged_once(gate, caplog):
     with caplog.at_level(logging.WARNING, "ratekeeper"):
         verdicts(limited, a_request(), a_request())
     assert [record.getMessage() for record in caplog.records] == [
-        "route '*': the key function failed: all such requests share one key; this is said once"
+        "route '*': the key function failed: all such requests share one key; this is logged once"
     ]
     assert "LookupError: no session" in caplog.text
 
@@ -256,7 +258,7 @@ def test_trouble_with_a_key_function_is_logged_once(gate, caplog):
 def test_trouble_with_a_rules_function_does_not_fail_the_request(gate, caplog):
     assert verdicts(gate(fails), a_request()) == [None]
     assert verdicts(gate(lambda request: "many"), a_request()) == [None]
-    assert "the function that gives the rules failed, and the request is limited as all else is" in caplog.text
+    assert "the rules function failed; the default limit applies" in caplog.text
 
 
 @pytest.mark.parametrize("rules", [fails, lambda request: "1/dya", lambda request: {"a": ["1/s"]}])
@@ -273,7 +275,7 @@ def test_a_limit_for_get_is_one_for_head(gate):
 @pytest.mark.parametrize("cost", [fails, lambda _: -1, lambda _: "1", lambda _: None, lambda _: {"x": 1}])
 def test_trouble_with_a_cost_function_costs_one(gate, cost, caplog):
     assert gate(MINUTE, cost=cost).admit(a_request()).decision.remaining == 1
-    assert "the cost function failed, and the request costs 1" in caplog.text
+    assert "the cost function failed; the request costs 1" in caplog.text
 
 
 # --- the answer
@@ -405,7 +407,7 @@ def test_what_redis_was_not_charged_is_not_given_back_there(gate, correct, on_er
     server.start()
     others = Limiter(rule, server.url, on_error="raise", **options)
     others.hit(admission.key, 60)
-    limited._plans[-1].limited.limiter.store.breaker._ask_again_ns = 0  # as if a second had passed
+    limited._route_limits[-1].http_limiter.limiter.store.breaker._ask_again_ns = 0  # as if a second had passed
     correct(limited, admission)
     assert others.peek(admission.key).remaining == 40
     others.close()
@@ -444,8 +446,7 @@ def test_decisions_that_can_be_corrected_are_told_to_the_hook():
 @pytest.mark.parametrize("correctable", [True, False])
 def test_the_shortest_way_decides_alike_and_settles(gate, correctable):
     def begun(limited):
-        found = limited.admit(a_request(), correctable=correctable)
-        return loop.run_until_complete(found) if inspect.isawaitable(found) else found
+        return limited.admit(a_request(), correctable=correctable)
 
     plain, settling = gate(MINUTE), gate(MINUTE, settle=lambda *_: 0)
     assert [begun(plain).decision.remaining for _ in range(3)] == [1, 0, 0]
@@ -492,7 +493,7 @@ def test_who_leaves_makes_room(gate):
 
 def test_gates_may_share_their_bounds(gate):
     one, other = gate(SHAPING, max_waiters=1), gate(SHAPING)
-    getattr(other, "gate", other).wait_with(getattr(one, "gate", one))
+    getattr(other, "gate", other).share_held_requests(getattr(one, "gate", one))
     for limited in (one, other):
         limited.admit(a_request())
     assert verdicts(one, a_request()) + verdicts(other, a_request()) == [True, False]
@@ -510,7 +511,7 @@ def test_a_held_request_goes_on_after_its_delay():
     gate.admit(a_request())
     admission = gate.admit(a_request())
     gate.hold(admission)
-    assert gate._waiters._all == 0
+    assert gate._held._total == 0
 
 
 # --- bad input fails at start-up, with the place and the reason
@@ -568,9 +569,25 @@ def test_a_malformed_parameter_is_refused_at_once(path):
         Gate(routes=[Route(path, "1/s")])
 
 
-def test_a_gate_closes_the_store_that_it_made(gate):
-    gate(MINUTE).close()
-    gate(TokenBucket(1, 1), store=MemoryStore()).close()
+def test_a_gate_closes_the_store_that_it_made_and_no_other(gate):
+    url = servers.shared(servers.newest()).url
+
+    def connections():
+        return {client["name"] for client in watcher.client_list()} & {"made", "given"}
+
+    watcher = redis.Redis.from_url(url)
+    given = (RedisStore if gate.kind is Gate else AsyncRedisStore)(f"{url}?client_name=given")
+    made = [gate(MINUTE, store=f"{url}?client_name=made", deadline=5), gate(MINUTE, store=given, deadline=5)]
+    for each in made:
+        assert not each.admit(a_request()).decision.degraded
+    assert connections() == {"made", "given"}
+    for each in made:
+        each.close()
+    assert connections() == {"given"}
+    closed = given.close()
+    if inspect.isawaitable(closed):
+        loop.run_until_complete(closed)
+    watcher.close()
 
 
 def test_users_are_told_apart(gate):

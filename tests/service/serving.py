@@ -28,8 +28,8 @@ class Served:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.said = self.process.stdout.readline()  # "ratekeeper is at URL (...)"
-        self.url = self.said.split()[3] if self.said else f"http://127.0.0.1:{self.port}"
+        self.said = self.process.stdout.readline()  # "Listening on URL (...)"
+        self.url = self.said.split()[2] if self.said else f"http://127.0.0.1:{self.port}"
         self._client = httpx.Client(base_url=self.url)
         give_up = time.monotonic() + PATIENCE
         while True:

@@ -190,7 +190,7 @@ def test_what_is_not_there_is_a_problem(service):
         "type": "about:blank",
         "title": "Not Found",
         "status": 404,
-        "detail": "there is nothing at /v1/nothing",
+        "detail": "/v1/nothing not found",
     }
 
 

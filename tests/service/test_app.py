@@ -8,9 +8,10 @@ import pytest
 
 from ratekeeper import FixedWindow, InvalidRule, Limiter
 from ratekeeper.service import bodies
-from ratekeeper.service.app import MOST_LIMITERS, Service, create_app
+from ratekeeper.service.app import create_app
 from ratekeeper.service.live import Live
-from ratekeeper.service.web import Problem, Request, Response, Router
+from ratekeeper.service.shared import MAX_LIMITERS, Service
+from ratekeeper.service.web import Problem, Response, Router, ServiceRequest
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
 from tests import servers
@@ -21,7 +22,7 @@ DENIED = Limiter("1/s").hit("k", 2)
 
 
 def request(method, path):
-    return Request(method, path, b"a=1&b=&a=2", {}, None, None)
+    return ServiceRequest(method, path, b"a=1&b=&a=2", {}, None, None)
 
 
 async def handler(_):
@@ -38,8 +39,8 @@ def test_as_many_rules_given_by_fields_are_kept_as_there_is_room_for():
         body = {"key": "k", "algorithm": "fixed-window", "limit": limit, "window": 60}
         return bodies.read(json.dumps(body).encode(), service)[0].limiter
 
-    limiters = [limiter(limit + 1) for limit in range(MOST_LIMITERS)]
-    assert [limiter(limit + 1) for limit in range(MOST_LIMITERS)] == limiters
+    limiters = [limiter(limit + 1) for limit in range(MAX_LIMITERS)]
+    assert [limiter(limit + 1) for limit in range(MAX_LIMITERS)] == limiters
 
 
 def test_a_limiter_is_made_once_for_the_same_rules():
@@ -64,14 +65,14 @@ def test_the_prefix_keeps_usage_apart():
 def test_made_up_rules_do_not_pile_up():
     service = Service(MemoryStore())
     first = service.limiter("1/s")
-    for limit in range(2, 3 * MOST_LIMITERS):
+    for limit in range(2, 3 * MAX_LIMITERS):
         service.limiter(f"{limit}/s")
     gc.collect()
     for limit in range(1000):
         service.limiter(f"{limit + 1}/minute")
     assert service.limiter("1/s") is not first
-    assert len(service._limiters) == MOST_LIMITERS
-    assert len(service.store._tables) <= 3 * MOST_LIMITERS
+    assert len(service._limiters) == MAX_LIMITERS
+    assert len(service.store._tables) <= 3 * MAX_LIMITERS
 
 
 def test_a_store_can_be_given_as_a_url_or_an_object():
@@ -160,7 +161,7 @@ def test_a_path_may_have_parts_that_vary():
     assert router.find(asked).handler is handler
     assert asked.params == {"algorithm": "fixed.window"}
     for path in ("/api//burst", "/api/a/b/burst", "/api/a/burst/", "/api/a/burst\n"):
-        with pytest.raises(Problem, match="there is nothing"):
+        with pytest.raises(Problem, match="not found"):
             router.find(request("POST", path))
 
 

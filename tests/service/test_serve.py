@@ -26,7 +26,7 @@ def exchange(served, request):
 
 
 def test_it_prints_the_address_to_open(served):
-    assert served.said == f"ratekeeper is at http://127.0.0.1:{served.port}/ (Ctrl-C ends it)\n"
+    assert served.said == f"Listening on http://127.0.0.1:{served.port}/ (press Ctrl-C to stop)\n"
 
 
 def test_it_serves_a_page(served):
@@ -83,7 +83,7 @@ sys.exit(main(["serve", *sys.argv[1:]]))
 def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(served, capsys):
     assert main(["serve", "--port", str(served.port)]) == 2
     assert capsys.readouterr().err == (
-        f"ratekeeper serve: port {served.port} is taken; end what uses it, or choose another with --port\n"
+        f"ratekeeper serve: port {served.port} is already in use; choose another with --port\n"
     )
 
 
@@ -93,8 +93,8 @@ def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(served, capsys):
         (["--port", "0"], "--port must be from 1 to 65535, not 0"),
         (["--store", "mysql://localhost"], "store 'mysql://localhost' has an unknown scheme"),
         (["--host", "192.0.2.1", "--token-file", __file__], "cannot listen on 192.0.2.1"),
-        (["--host", "0.0.0.0"], "--host 0.0.0.0 is open to others: give it a --token-file or set RATEKEEPER_TOKEN"),
-        (["--host", "::"], "--host :: is open to others"),
+        (["--host", "0.0.0.0"], "--host 0.0.0.0 is open to other machines; use --token-file or set RATEKEEPER_TOKEN"),
+        (["--host", "::"], "--host :: is open to other machines"),
         (["--token-file", "/nowhere"], "cannot read /nowhere: No such file or directory"),
     ],
 )
@@ -114,8 +114,8 @@ def test_an_empty_token_is_refused(capsys, monkeypatch):
 def test_it_is_open_to_others_with_the_token_of_a_file(tmp_path):
     (tmp_path / "token").write_text("open sesame\n")
     served = Served("memory://", "--host", "0.0.0.0", "--token-file", str(tmp_path / "token"))
-    places = f"http://localhost:{served.port}/ and all addresses of this machine"
-    assert served.said == f"ratekeeper is at {places} (Ctrl-C ends it)\n"
+    places = f"http://localhost:{served.port}/ and on all addresses of this machine"
+    assert served.said == f"Listening on {places} (press Ctrl-C to stop)\n"
     body = {"key": "k", "rule": "1/s"}
     assert served.ask("POST", "/v1/reset", json=body).status_code == 401
     headers = {"authorization": "Bearer open sesame"}

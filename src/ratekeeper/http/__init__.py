@@ -7,9 +7,9 @@ request that waits, is sent and is settled, with `holds` and `settlement`.
 """
 
 from ratekeeper.http.admission import Admission
+from ratekeeper.http.client_keys import by_address, by_api_key, by_header, by_path, by_user, combine, digest, first_of
 from ratekeeper.http.gate import AsyncGate, Gate, Options
 from ratekeeper.http.headers import Headers, HeaderWriter
-from ratekeeper.http.keys import by_address, by_api_key, by_header, by_path, by_user, combine, digest, first_of
 from ratekeeper.http.outgoing import by_host
 from ratekeeper.http.parse import QuotaPolicy, ServerLimits, ServiceLimit, parse_headers
 from ratekeeper.http.problem import body, problem

@@ -12,8 +12,8 @@ from ratekeeper.errors import InvalidRule
 from ratekeeper.http.request import Request
 from ratekeeper.rates import show
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _MAX_LENGTH = 4096  # of a header that is read, from its end
 _IPV4 = re.compile(r"([0-9.]+)(?::[0-9]{1,5})?")
@@ -63,7 +63,7 @@ class ClientAddress:
                 return self._named(str(client))
         return None if peer is None else self._named(peer)
 
-    def _behind_proxies(self, request: Request, peer: str | None) -> Address | None:
+    def _behind_proxies(self, request: Request, peer: str | None) -> IpAddress | None:
         """Return the address that the proxies state; None when they are not trusted or state nothing usable."""
         if not self._hops and not self._trusts(peer):
             return None
@@ -88,7 +88,7 @@ class ClientAddress:
         address = parse_address(peer)
         return address is not None and self._is_proxy(address)
 
-    def _is_proxy(self, address: Address) -> bool:
+    def _is_proxy(self, address: IpAddress) -> bool:
         return any(address in network for network in self._networks)
 
     def _name(self, text: str) -> str:
@@ -100,7 +100,7 @@ class ClientAddress:
         return f"address:{ipaddress.ip_network((int(address), self._prefix), strict=False)}"
 
 
-def stated_addresses(header: str, lines: Sequence[str]) -> Iterable[Address | None]:
+def stated_addresses(header: str, lines: Sequence[str]) -> Iterable[IpAddress | None]:
     """Give the addresses that a header states, the nearest first; None for what is no address."""
     text = ",".join(lines)
     text = text[-_MAX_LENGTH:]
@@ -109,7 +109,7 @@ def stated_addresses(header: str, lines: Sequence[str]) -> Iterable[Address | No
     return _forwarded(text.split(","))
 
 
-def parse_address(text: str) -> Address | None:
+def parse_address(text: str) -> IpAddress | None:
     """Read an address, with or without a port; an IPv4 address inside of an IPv6 one is unwrapped."""
     text = text.strip()
     match = _BRACKETED.fullmatch(text) or _IPV4.fullmatch(text)
@@ -123,7 +123,7 @@ def parse_address(text: str) -> Address | None:
     return address
 
 
-def _forwarded(pieces: list[str]) -> Iterator[Address | None]:
+def _forwarded(pieces: list[str]) -> Iterator[IpAddress | None]:
     """Read `Forwarded` from its end, so that nothing in front, a quote that is left open say, hides what follows."""
     while pieces:
         for commas in range(min(_MAX_COMMAS, len(pieces) - 1) + 1):
@@ -155,10 +155,10 @@ def _pairs(element: str) -> list[tuple[str, str]] | None:
         at += 1
 
 
-def _networks(given: Iterable[str]) -> tuple[tuple[Network, ...], bool]:
+def _networks(given: Iterable[str]) -> tuple[tuple[IpNetwork, ...], bool]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(f"trusted_proxies must be a list of addresses or networks, not {show(given)}")
-    networks: list[Network] = []
+    networks: list[IpNetwork] = []
     trusts_unix = False
     for place, text in enumerate(given):
         if text == "unix":

@@ -1,4 +1,4 @@
-"""The flows of a decision on a request and of its settlement: what they yield may have to be awaited."""
+"""The flows that decide on a request and correct its cost, shared by threads and tasks."""
 
 from __future__ import annotations
 
@@ -9,155 +9,159 @@ from ratekeeper import keys
 from ratekeeper.decision import NO_LAYERS, Decision
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.flows import Flow
-from ratekeeper.http.plan import Limited, Plan
+from ratekeeper.http.held_requests import HeldRequests
+from ratekeeper.http.http_limiter import HttpLimiter
 from ratekeeper.http.request import Answer, Request
-from ratekeeper.http.waiters import Waiters
+from ratekeeper.http.route_limits import RouteLimit
 from ratekeeper.reservations import AsyncReservation, Reservation
 
-_SHARED = b"unidentified"  # bytes, which no key function of ours gives
-_SURELY_SHORT = 250  # characters: a key of these needs no closer look
+UNKNOWN = object()  # the key of a request whose key function has not been called yet
+_SHARED = b"unidentified"  # bytes, which none of the key functions here returns
 
 
 class Admission(NamedTuple):
-    """The decision on a request, and all that is needed to tell its client and to settle."""
+    """The decision on a request, and what is needed to report it and to settle the request."""
 
     decision: Decision
-    plan: Plan
-    limited: Limited
+    route_limit: RouteLimit
+    http_limiter: HttpLimiter
     key: Any
     taken: Reservation | AsyncReservation | None = None
-    """What a correction starts from; None if nothing was taken, or if it was not kept."""
-    waits: bool = False
-    """Whether it is counted as waiting until `leave`."""
+    """What a correction starts from; None if nothing was taken or the reservation was not kept."""
+    is_held: bool = False
+    """Whether the request counts as held until `leave` is called."""
 
 
-def decide(plan: Plan, request: Request, waiters: Waiters) -> Flow[Admission | None]:
-    """Decide on a request; None: it is not limited."""
-    limited = plan.limited if plan.rules_function is None else (yield from _chosen(plan, request))
-    if limited is None:
+def decide(route_limit: RouteLimit, request: Request, held: HeldRequests, key: Any = UNKNOWN) -> Flow[Admission | None]:
+    """Decide on a request; None means that it is not limited."""
+    limiter = route_limit.http_limiter
+    if route_limit.rules_function is not None:
+        limiter = yield from _chosen(route_limit, request)
+    if limiter is None:
         return None
-    return (yield from decide_on(plan.find_key(request), plan, limited, request, waiters))
-
-
-def decide_on(key: Any, plan: Plan, limited: Limited, request: Request, waiters: Waiters) -> Flow[Admission | None]:
-    """Decide on a request for which the key function gave this key."""
-    if key is not None and not is_plain(key):
-        key = yield from _key(plan, key, limited)
+    if key is UNKNOWN:
+        key = route_limit.find_key(request)
+    if key is not None and not is_valid_text(key):
+        key = yield from _checked_key(route_limit, key, limiter)
     if key is None:
-        if plan.unidentified != "shared":
-            return None if plan.unidentified == "skip" else Admission(_refusal(limited), plan, limited, _SHARED)
+        if route_limit.unidentified == "skip":
+            return None
+        if route_limit.unidentified == "deny":
+            return Admission(_refusal(limiter), route_limit, limiter, _SHARED)
         key = _SHARED
-    cost = plan.cost if plan.cost_function is None else (yield from _cost(plan, request, limited))
+    cost = route_limit.cost if route_limit.cost_function is None else (yield from _cost(route_limit, request, limiter))
     if not cost:
         return None  # free
-    if limited.shapes:
-        return (yield from _in_line(waiters, plan, limited, key, cost))
-    taken = yield limited.limiter.take(key, cost)
-    return Admission(taken.decision, plan, limited, key, taken)
+    if limiter.shapes:
+        return (yield from _hold_or_deny(held, route_limit, limiter, key, cost))
+    taken = yield limiter.limiter.take(key, cost)
+    return Admission(taken.decision, route_limit, limiter, key, taken)
 
 
-def is_plain(key: Any) -> bool:
-    """Whether a key needs no closer look, as nearly all."""
-    return type(key) is str and 0 < len(key) <= _SURELY_SHORT
+def is_valid_text(key: Any) -> bool:
+    """Tell whether a key is a text that needs no closer look, as nearly all keys are."""
+    return type(key) is str and 0 < len(key) <= keys.SURELY_SHORT
 
 
-def _chosen(plan: Plan, request: Request) -> Flow[Limited | None]:
+def _chosen(route_limit: RouteLimit, request: Request) -> Flow[HttpLimiter | None]:
     try:
-        rules = plan.rules_function(request)
+        rules = route_limit.rules_function(request)
         if hasattr(rules, "__await__"):
             rules = yield rules
-        return None if rules is None else plan.limited_by(rules)
-    except Exception:  # noqa: BLE001 - the application's function: its trouble is no reason to fail the request
-        plan.log_once("the function that gives the rules failed, and the request is limited as all else is")
-        return plan.otherwise
+        return None if rules is None else route_limit.limiter_for(rules)
+    except Exception:  # noqa: BLE001 - an error in the application's function must not fail the request
+        route_limit.log_once("the rules function failed; the default limit applies")
+        return route_limit.otherwise
 
 
-def _key(plan: Plan, key: Any, limited: Limited) -> Flow[Any]:
+def _checked_key(route_limit: RouteLimit, key: Any, limiter: HttpLimiter) -> Flow[Any]:
     try:
         if hasattr(key, "__await__"):
             key = yield key
         if key is None:
-            plan.log_no_key("a request has no key", error=False)
+            route_limit.log_no_key("a request has no key", error=False)
         elif isinstance(key, Mapping):
-            if set(key) != set(limited.rules):
-                raise InvalidRule(f"it gave keys for {list(key)}; the rules are {list(limited.rules)}")
+            if set(key) != set(limiter.rules):
+                raise InvalidRule(f"it returned keys for {list(key)}; the rules are {list(limiter.rules)}")
             for own in key.values():
                 keys.check(own)
         else:
             keys.check(key)
     except Exception:  # noqa: BLE001 - as above
-        plan.log_no_key("the key function failed")
+        route_limit.log_no_key("the key function failed")
         return None
     return key
 
 
-def _cost(plan: Plan, request: Request, limited: Limited) -> Flow[Any]:
+def _cost(route_limit: RouteLimit, request: Request, limiter: HttpLimiter) -> Flow[Any]:
     try:
-        cost: Any = plan.cost_function(request)  # type: ignore[misc]
+        cost: Any = route_limit.cost_function(request)  # type: ignore[misc]
         if hasattr(cost, "__await__"):
             cost = yield cost
-        return plan.checked_cost(cost, limited)
+        return route_limit.checked_cost(cost, limiter)
     except Exception:  # noqa: BLE001 - as above
-        plan.log_once("the cost function failed, and the request costs 1")
+        route_limit.log_once("the cost function failed; the request costs 1")
         return 1
 
 
-def _in_line(waiters: Waiters, plan: Plan, limited: Limited, key: Any, cost: Any) -> Flow[Admission]:
-    """Take a place among those that wait before one is taken in the bucket, which would not give it back."""
-    place = place_of(plan, key)
-    if not waiters.enter(place):
-        decision = yield limited.limiter.peek(key, cost)
+def _hold_or_deny(
+    held: HeldRequests, route_limit: RouteLimit, limiter: HttpLimiter, key: Any, cost: Any
+) -> Flow[Admission]:
+    """Count the request as held before it enters the bucket; when too many are held, admit only without a delay."""
+    counted_as = held_under(route_limit, key)
+    if not held.enter(counted_as):
+        decision = yield limiter.limiter.peek(key, cost)
         if not decision.allowed or decision.delay:
-            return Admission(_not_held(decision), plan, limited, key)
-        taken = yield limited.limiter.take(key, cost)
+            return Admission(_without_delay(decision), route_limit, limiter, key)
+        taken = yield limiter.limiter.take(key, cost)
         decision = taken.decision
-        if decision.allowed and decision.delay:  # somebody was quicker
+        if decision.allowed and decision.delay:  # another request came between the peek and the hit
             yield taken.give_back()
-            decision, taken = _not_held(decision), None
-        return Admission(decision, plan, limited, key, taken)
-    waits = False
+            decision, taken = _without_delay(decision), None
+        return Admission(decision, route_limit, limiter, key, taken)
+    is_held = False
     try:
-        taken = yield limited.limiter.take(key, cost)
-        waits = taken.decision.allowed and taken.decision.delay > 0
-        return Admission(taken.decision, plan, limited, key, taken, waits)
+        taken = yield limiter.limiter.take(key, cost)
+        is_held = taken.decision.allowed and taken.decision.delay > 0
+        return Admission(taken.decision, route_limit, limiter, key, taken, is_held)
     finally:
-        if not waits:
-            waiters.leave(place)
+        if not is_held:
+            held.leave(counted_as)
 
 
-def _not_held(decision: Decision) -> Decision:
-    """Deny what would have to be held."""
+def _without_delay(decision: Decision) -> Decision:
+    """Deny a request that would have to be held."""
     if not decision.allowed:
         return decision
     return decision._replace(allowed=False, retry_after=decision.delay, delay=0.0, layers=NO_LAYERS)
 
 
 def settle(request: Request, admission: Admission, answer: Answer) -> Flow[None]:
-    """Correct the cost of a request that was answered by what the application's function says."""
-    plan = admission.plan
+    """Correct the cost of a request to what the application's settle function returns for its answer."""
+    route_limit = admission.route_limit
     try:
-        real: Any = plan.settle(request, answer)  # type: ignore[misc]
+        real: Any = route_limit.settle(request, answer)  # type: ignore[misc]
         if hasattr(real, "__await__"):
             real = yield real
         if real is not None:
             yield from correct(admission, real)
     except StoreUnavailable:
-        plan.log_once("the store is away, and a request is not settled")
+        route_limit.log_once("the store is unavailable; a request was not settled")
     except Exception:  # noqa: BLE001 - as above
-        plan.log_once("the settlement failed, and the request costs what was estimated")
+        route_limit.log_once("the settlement failed; the request keeps its estimated cost")
 
 
 def correct(admission: Admission, real_cost: Any) -> Flow[None]:
-    """Charge what a request cost more than estimated, and give back what it cost less."""
+    """Charge what a request cost above its estimate, or give back what it cost below."""
     if admission.taken is not None:
         yield admission.taken.correct(real_cost)
 
 
-def _refusal(limited: Limited) -> Decision:
-    name, rule = next(iter(limited.rules.items()))
+def _refusal(limiter: HttpLimiter) -> Decision:
+    name, rule = next(iter(limiter.rules.items()))
     return Decision(False, rule.limit, 0, float("inf"), 0.0, 0.0, name, NO_LAYERS, False)
 
 
-def place_of(plan: Plan, key: Any) -> Hashable:
-    """Return what those are counted under who wait for the same."""
-    return plan.title, (tuple(key.items()) if isinstance(key, Mapping) else key)
+def held_under(route_limit: RouteLimit, key: Any) -> Hashable:
+    """Return the name under which held requests of one key and route are counted."""
+    return route_limit.title, (tuple(key.items()) if isinstance(key, Mapping) else key)

@@ -1,7 +1,7 @@
-"""The way of a request past the limits: what all integrations share, so that each of them is thin.
+"""Gates: the way of a request past the limits, shared by all integrations so that each of them is thin.
 
-An integration adapts its request, asks the gate to `admit` it, and then passes it on with `headers`, or answers with
-`denial`; when the answer is there it may `settle`.
+An integration adapts its request, asks the gate to `admit` it, and then passes it on with `headers` or answers with
+`denial`. Once the application has answered, it may `settle` the real cost.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.fallback import OnError
 from ratekeeper.flows import run, run_async
-from ratekeeper.http import problem
-from ratekeeper.http.admission import Admission, correct, decide, decide_on, is_plain, place_of, settle
+from ratekeeper.http.admission import UNKNOWN, Admission, correct, decide, held_under, is_valid_text, settle
+from ratekeeper.http.client_keys import KeyFunction, by_address, check_function
 from ratekeeper.http.headers import EncodedFields, Fields, Headers
-from ratekeeper.http.keys import KeyFunction, by_address, check_function
-from ratekeeper.http.plan import Limited, Plan, Unidentified
+from ratekeeper.http.held_requests import HeldRequests
+from ratekeeper.http.http_limiter import HttpLimiter
+from ratekeeper.http.problem import body
 from ratekeeper.http.request import Answer, Reply, Request
+from ratekeeper.http.route_limits import RouteLimit, Unidentified
 from ratekeeper.http.routes import CostFunction, Limit, Route, SettleFunction, exemption
-from ratekeeper.http.waiters import Waiters
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
 from ratekeeper.ruleset import Costs
@@ -31,10 +32,11 @@ from ratekeeper.stores.protocol import Store
 DenyFunction = Callable[[Any, Decision], Reply]
 _BY_ADDRESS = by_address()
 _HEADERS = Headers()
+_new = tuple.__new__  # a third of what the constructor of a named tuple costs
 
 
 class Options(TypedDict, total=False):
-    """What every integration takes besides its `limit`; `Gate` says what each means."""
+    """The options of every integration besides its `limit`; see `Gate` for what each means."""
 
     routes: Iterable[Route]
     exempt: Iterable[str]
@@ -54,7 +56,7 @@ class Options(TypedDict, total=False):
 
 
 def for_several(options: Options) -> Options:
-    """Return options that several gates can be made of: what can be read only once is read now."""
+    """Return options that can be used for several gates: iterators are read once, now."""
     read = {name: list(value) if isinstance(value, Iterator) else value for name, value in options.items()}
     return cast("Options", read)
 
@@ -98,97 +100,103 @@ class _Gate:
         self._clock = clock or wall_clock
         self._headers = headers
         self._deny = deny
-        self._waiters = Waiters(max_waiters, max_waiters_per_key)
-        self._plans = [
-            Plan(
+        self._held = HeldRequests(max_waiters, max_waiters_per_key)
+        self._route_limits = [
+            RouteLimit(
                 route,
                 key,
                 cost,
                 settle,
                 unidentified=unidentified,
-                make_limited=self._limited,
+                make_limiter=self._http_limiter,
                 for_asyncio=self._for_asyncio,
             )
             for route in (*map(exemption, _listed("exempt", exempt)), *_routes(routes), Route("*", limit, name=""))
         ]
-        for plan in self._plans:
-            plan.otherwise = self._plans[-1].limited
+        for route_limit in self._route_limits:
+            route_limit.otherwise = self._route_limits[-1].http_limiter
+        self._only = self._route_limits[0] if len(self._route_limits) == 1 else None
 
     def headers(self, admission: Admission) -> Fields:
-        """Return the headers that tell a client how it stands."""
-        return admission.limited.writer.fields(admission.decision, admission.key, self._clock() / 1e9)
+        """Return the headers that tell the client where it stands."""
+        return admission.http_limiter.writer.fields(admission.decision, admission.key, self._clock() / 1e9)
 
     def encoded_headers(self, admission: Admission) -> EncodedFields:
-        """Return the same in bytes, the names in lower case."""
-        return admission.limited.writer.encoded(admission.decision, admission.key, self._clock() / 1e9)
+        """Return the same headers in bytes, with the names in lower case."""
+        return admission.http_limiter.writer.encoded(admission.decision, admission.key, self._clock() / 1e9)
 
     def denial(self, request: Request, admission: Admission) -> Reply:
-        """Return the answer to a request that is not admitted."""
-        told = self.headers(admission)
+        """Return the response to a denied request."""
+        fields = self.headers(admission)
         if self._deny is None:
-            body = problem.body(admission.decision, ", ".join(request.header("accept")))
-            about = [("Content-Type", body.content_type), ("Content-Length", str(len(body.content)))]
-            reply = Reply(429, [*about, *told], body.content)
+            content_type, content = body(admission.decision, ", ".join(request.header("accept")))
+            own = [("Content-Type", content_type), ("Content-Length", str(len(content)))]
+            reply = Reply(429, [*own, *fields], content)
         else:
             reply = self._deny(request, admission.decision)
-            has = {name.lower() for name, _ in reply.headers}
-            reply = reply._replace(headers=[*reply.headers, *(each for each in told if each[0].lower() not in has)])
+            names = {name.lower() for name, _ in reply.headers}
+            missing = [field for field in fields if field[0].lower() not in names]
+            reply = reply._replace(headers=[*reply.headers, *missing])
         return reply._replace(body=b"") if request.method == "HEAD" else reply
 
-    def wait_with(self, other: _Gate) -> None:
-        """Count those who wait together with another gate's, under its bounds."""
-        self._waiters = other._waiters
+    def share_held_requests(self, other: _Gate) -> None:
+        """Count held requests together with those of another gate, under its bounds."""
+        self._held = other._held
 
     def leave(self, admission: Admission) -> None:
-        """Say that a request which was held is no longer, whatever became of it."""
-        if admission.waits:
-            self._waiters.leave(place_of(admission.plan, admission.key))
+        """Stop counting a request as held, whatever happened to it."""
+        if admission.is_held:
+            self._held.leave(held_under(admission.route_limit, admission.key))
 
-    def _plan(self, request: Request) -> Plan:
-        for plan in self._plans:
-            if plan.matches is None or plan.matches(request):
+    def _route_limit(self, request: Request) -> RouteLimit:
+        for route_limit in self._route_limits:
+            if route_limit.matches is None or route_limit.matches(request):
                 break
-        return plan  # the last matches all
+        return route_limit  # the last one matches every request
 
-    def _limited(self, limit: Any, name: str) -> Limited:
+    def _http_limiter(self, limit: Any, name: str) -> HttpLimiter:
         if isinstance(limit, Limiter | AsyncLimiter):
             if not isinstance(limit, self._limiter):
                 raise TypeError(f"limit must be rules or of type {self._limiter.__name__} here, not {show(limit)}")
-            return Limited(limit, self._headers)
+            return HttpLimiter(limit, self._headers)
         prefix = f"{self._prefix}:{name}" if name else self._prefix
         limiter = self._limiter(limit, self._store, prefix=prefix, **self._limiter_options)
-        if isinstance(self._store, str):  # one store for all
+        if isinstance(self._store, str):  # one store for all limiters
             self._owner, self._store = limiter, limiter.store
-        return Limited(limiter, self._headers)
+        return HttpLimiter(limiter, self._headers)
 
 
 class Gate(_Gate):
-    """The gate of integrations that call functions.
+    """The gate for synchronous integrations.
 
-    `limit` (rules, a limiter, a function of the request, or None) is for all that `routes` and `exempt` do not match.
-    `key` makes a key of a request, `cost` is what one takes, and `settle` corrects it when the answer is there.
-    `unidentified` says what becomes of a request without a key: they share one, are denied, or are not limited.
-    `headers` says which headers are written; `deny(request, decision)` makes the `Reply` to a denied request.
-    At most `max_waiters` requests are held for their shaping delay at a time, `max_waiters_per_key` of one key.
-    The rest is as for a `Limiter`.
+    `limit` (rules, a limiter, a function of the request, or None) applies to every request that `routes` and `exempt`
+    do not match. `key` computes a request's key, `cost` is what a request consumes, and `settle` corrects the cost
+    after the application has answered. `unidentified` says what happens to requests without a key: they share one
+    key, are denied, or are not limited. `headers` selects the response headers; `deny(request, decision)` returns the
+    `Reply` to a denied request. At most `max_waiters` requests are held for their shaping delay at a time, and at most
+    `max_waiters_per_key` for one key. The other options are those of a `Limiter`.
     """
 
     _limiter = Limiter
     _for_asyncio = False
 
     def admit(self, request: Request, *, correctable: bool = True) -> Admission | None:
-        """Decide on a request; None: it is not limited. One that is not to be corrected by hand costs less time."""
-        plan = self._plan(request)
-        limited = plan.plain
-        if limited is None or correctable:
-            return run(decide(plan, request, self._waiters))
-        key = plan.find_key(request)
-        if not is_plain(key):
-            return run(decide_on(key, plan, limited, request, self._waiters))
-        return Admission(limited.limiter.hit(key, plan.cost), plan, limited, key)
+        """Decide on a request; None means that it is not limited.
+
+        `correctable=False` is faster, and leaves nothing for `correct` to start from.
+        """
+        route_limit = self._only or self._route_limit(request)
+        simple = route_limit.simple
+        key: Any = UNKNOWN
+        if simple is not None and not correctable:
+            key = route_limit.find_key(request)
+            if is_valid_text(key):
+                decision = simple.limiter.hit(key, route_limit.cost)
+                return _new(Admission, (decision, route_limit, simple, key, None, False))
+        return run(decide(route_limit, request, self._held, key))
 
     def hold(self, admission: Admission) -> None:
-        """Wait through the delay of a bucket that shapes."""
+        """Wait for the delay of a shaping bucket."""
         try:
             if admission.decision.allowed and admission.decision.delay:
                 time.sleep(admission.decision.delay)
@@ -196,16 +204,16 @@ class Gate(_Gate):
             self.leave(admission)
 
     def settle(self, request: Request, admission: Admission, answer: Answer) -> None:
-        """Correct the cost of a request that was answered."""
-        if admission.plan.settle is not None and admission.decision.allowed:
+        """Correct the cost of a request that the application has answered."""
+        if admission.route_limit.settle is not None and admission.decision.allowed:
             run(settle(request, admission, answer))
 
     def correct(self, admission: Admission, real_cost: Costs) -> None:
-        """Charge what a request cost more than estimated, and give back what it cost less."""
+        """Charge what a request cost above its estimate, or give back what it cost below."""
         run(correct(admission, real_cost))
 
     def close(self) -> None:
-        """Close the store, if it was given as a URL."""
+        """Close the store if it was given as a URL."""
         if self._owner is not None:
             self._owner.close()
 
@@ -217,27 +225,31 @@ class AsyncGate(_Gate):
     _for_asyncio = True
 
     async def admit(self, request: Request, *, correctable: bool = True) -> Admission | None:
-        """Decide on a request; None: it is not limited. One that is not to be corrected by hand costs less time."""
-        plan = self._plan(request)
-        limited = plan.plain
-        if limited is None or correctable:
-            return await run_async(decide(plan, request, self._waiters))
-        key = plan.find_key(request)
-        if not is_plain(key):
-            return await run_async(decide_on(key, plan, limited, request, self._waiters))
-        return Admission(await limited.limiter.hit(key, plan.cost), plan, limited, key)
+        """Decide on a request; None means that it is not limited.
+
+        `correctable=False` is faster, and leaves nothing for `correct` to start from.
+        """
+        route_limit = self._only or self._route_limit(request)
+        simple = route_limit.simple
+        key: Any = UNKNOWN
+        if simple is not None and not correctable:
+            key = route_limit.find_key(request)
+            if is_valid_text(key):
+                decision = await simple.limiter.hit(key, route_limit.cost)
+                return _new(Admission, (decision, route_limit, simple, key, None, False))
+        return await run_async(decide(route_limit, request, self._held, key))
 
     async def settle(self, request: Request, admission: Admission, answer: Answer) -> None:
-        """Correct the cost of a request that was answered."""
-        if admission.plan.settle is not None and admission.decision.allowed:
+        """Correct the cost of a request that the application has answered."""
+        if admission.route_limit.settle is not None and admission.decision.allowed:
             await run_async(settle(request, admission, answer))
 
     async def correct(self, admission: Admission, real_cost: Costs) -> None:
-        """Charge what a request cost more than estimated, and give back what it cost less."""
+        """Charge what a request cost above its estimate, or give back what it cost below."""
         await run_async(correct(admission, real_cost))
 
     async def close(self) -> None:
-        """Close the store, if it was given as a URL."""
+        """Close the store if it was given as a URL."""
         if self._owner is not None:
             await self._owner.close()
 

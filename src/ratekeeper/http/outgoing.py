@@ -15,10 +15,10 @@ from ratekeeper.clock import Clock
 from ratekeeper.decision import NO_LAYERS, Decision
 from ratekeeper.errors import InvalidRule, RateLimited
 from ratekeeper.flows import Flow, run, run_async
-from ratekeeper.http.holds import Holds
-from ratekeeper.http.keys import check_function
+from ratekeeper.http.backoff import Backoff
+from ratekeeper.http.client_keys import check_function
 from ratekeeper.http.parse import parse_headers
-from ratekeeper.http.settlement import Ledger, SettleFunction, Settlement
+from ratekeeper.http.settlement import Ledger, RealCost, Settlement
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
 from ratekeeper.reservations import AsyncReservation, Reservation
@@ -58,7 +58,7 @@ class Outgoing:
         library: Library,
         key: Callable[[Any], Keys | None],
         cost: Costs | Callable[[Any], Costs],
-        settle: SettleFunction | None,
+        settle: RealCost | None,
         timeout: float | None,
         retries: int,
         retry_methods: Collection[str],
@@ -93,7 +93,7 @@ class Outgoing:
         self._limiter: Any = limiter
         self._rules = limiter.rules
         self._timer = limiter.timer
-        self._holds = Holds(self._timer)
+        self._backoff = Backoff(self._timer)
         self._ledger = Ledger(settle)
 
     def send(self, request: Any, send: Callable[[], Any]) -> Any:
@@ -136,7 +136,7 @@ class Outgoing:
         deadline = None if timeout is None else self._timer() + round(timeout * 1e9)
         can_fit = self._can_fit(cost)
         while True:
-            while can_fit and (until := self._holds.until(place)) > self._timer():
+            while can_fit and (until := self._backoff.until(place)) > self._timer():
                 if deadline is not None and until > deadline:
                     raise RateLimited(_held_by_server((until - self._timer()) / 1e9))
                 yield waiter.sleep_until(until)
@@ -146,7 +146,7 @@ class Outgoing:
             else:
                 left = None if deadline is None else max(0, deadline - self._timer()) / 1e9
                 taken = yield self._limiter.wait_and_take(key, cost, left)
-            if self._holds.until(place) <= self._timer():
+            if self._backoff.until(place) <= self._timer():
                 return taken
             # While it waited, an answer came that says to wait longer.
             yield from self._ledger.give_back(taken)
@@ -174,7 +174,7 @@ class Outgoing:
             limits = limits._replace(retry_after=None)
         wait = limits.wait
         if wait:
-            self._holds.hold(place, wait)
+            self._backoff.back_off(place, wait)
         return (
             is_refused
             and (wait > 0 or limits.retry_after is not None)

@@ -20,14 +20,14 @@ _MEDIA_TYPES = {  # what is asked for, and what it gets; the first is for those 
 _DEFAULT = "application/problem+json"
 
 
-class Body(NamedTuple):
+class DenialBody(NamedTuple):
     """A body and its type."""
 
     content_type: str
     content: bytes
 
 
-def body(decision: Decision, accept: str = "") -> Body:
+def body(decision: Decision, accept: str = "") -> DenialBody:
     """Return the body of a denial, in the form that an `Accept` header asks for."""
     content_type = negotiate(accept)
     if content_type.startswith("text/html"):
@@ -39,7 +39,7 @@ def body(decision: Decision, accept: str = "") -> Body:
         text = f"Too many requests. {_detail(decision)}\n"
     else:
         text = json.dumps(problem(decision))
-    return Body(content_type, text.encode())
+    return DenialBody(content_type, text.encode())
 
 
 def problem(decision: Decision) -> dict[str, object]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratekeeper.errors import InvalidRule
-from ratekeeper.http.keys import KeyFunction
+from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.request import Answer, Request
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show

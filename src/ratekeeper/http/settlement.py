@@ -11,7 +11,7 @@ from ratekeeper.flows import Flow, run, run_async
 from ratekeeper.reservations import AsyncReservation, Reservation
 from ratekeeper.ruleset import Costs
 
-SettleFunction = Callable[[Any], "Costs | None"]
+RealCost = Callable[[Any], "Costs | None"]
 """Given the whole answer, returns the real cost; None leaves it at the estimate."""
 
 _MAX_BODY = 16 * 2**20  # bytes of an answer that are kept for its settlement
@@ -21,7 +21,7 @@ _log = logging.getLogger("ratekeeper")
 class Ledger:
     """Corrects what the requests of a client took from one limiter's budget."""
 
-    def __init__(self, settle: SettleFunction | None) -> None:
+    def __init__(self, settle: RealCost | None) -> None:
         self.settle_function = settle
         self._logged: set[str] = set()
 
@@ -30,7 +30,7 @@ class Ledger:
         try:
             yield taken.give_back()
         except StoreUnavailable:
-            self._log_once("the store is away, and what a request took is not given back")
+            self._log_once("the store is unavailable; the cost of an unsent request was not given back")
 
     def settle(self, taken: Reservation | AsyncReservation, make_answer: Callable[[], Any]) -> Flow[None]:
         """Charge what an answer cost more than was taken, or give back what it cost less."""
@@ -39,14 +39,14 @@ class Ledger:
             if real is not None:
                 yield taken.correct(real)
         except StoreUnavailable:
-            self._log_once("the store is away, and a request is not settled")
-        except Exception:  # noqa: BLE001 - the application's function: its trouble is no reason to lose the answer
-            self._log_once("a settlement failed, and the request costs what was estimated")
+            self._log_once("the store is unavailable; a request was not settled")
+        except Exception:  # noqa: BLE001 - an error in the application's function must not lose the response
+            self._log_once("the settlement failed; the request keeps its estimated cost")
 
     def _log_once(self, what: str) -> None:
         if what not in self._logged:
             self._logged.add(what)
-            _log.warning("%s; this is said once", what, exc_info=True)
+            _log.warning("%s; this is logged once", what, exc_info=True)
 
 
 class Settlement:

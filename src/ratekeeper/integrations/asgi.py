@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper.http import Admission, Answer, AsyncGate, Reply, Route
+from ratekeeper.http.asgi_types import AsgiApp, Message, Receive, Scope, Send
 from ratekeeper.http.headers import NAMES, EncodedFields, encode
 from ratekeeper.http.routes import Limit
 
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RateLimitMiddleware", "Route", "ScopeRequest"]
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 _MAX_HELD_BYTES = 65_536  # of a body that arrives while its request is held; the rest waits in the socket
 _POLICY_VIOLATION = 1008
 _LAST = ("http.response.body", "http.response.pathsend")  # what ends an answer, unless it says that more comes
@@ -40,7 +35,7 @@ _NAMES = frozenset(name.lower().encode() for name in NAMES)
 class RateLimitMiddleware:
     """Limits an application. `limit` and the options are those of `ratekeeper.http.Gate`."""
 
-    def __init__(self, app: App, limit: Limit = None, **options: Unpack[Options]) -> None:
+    def __init__(self, app: AsgiApp, limit: Limit = None, **options: Unpack[Options]) -> None:
         self.app = app
         self.gate = AsyncGate(limit, **options)
 
@@ -61,7 +56,7 @@ class RateLimitMiddleware:
             await refuse(scope, receive, send, gate.denial(request, admission))
         elif decision.delay:
             await self._hold(request, admission, receive, send)
-        elif admission.plan.settle is not None:
+        elif admission.route_limit.settle is not None:
             await self._settle(request, admission, receive, send)
         else:  # nearly always: nothing but the application is awaited any more
             await self.app(scope, receive, _telling(gate.encoded_headers(admission), send))
@@ -69,7 +64,7 @@ class RateLimitMiddleware:
     async def _settle(self, request: ScopeRequest, admission: Admission, receive: Receive, send: Send) -> None:
         """Serve a request and settle its cost, if there is anything to settle."""
         fields = self.gate.encoded_headers(admission)
-        settlement = _Settlement(self.gate, request, admission, _telling(fields, send))
+        settlement = _SettledSender(self.gate, request, admission, _telling(fields, send))
         try:
             await self.app(request.raw, receive, settlement.send)
         finally:
@@ -170,7 +165,7 @@ def _telling(fields: EncodedFields, send: Send) -> Send:
     return tell
 
 
-class _Settlement:
+class _SettledSender:
     """Watches an answer go out, and settles its cost when it has."""
 
     def __init__(self, gate: AsyncGate, request: ScopeRequest, admission: Admission, send: Send) -> None:

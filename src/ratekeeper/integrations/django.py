@@ -27,8 +27,8 @@ from django.utils.module_loading import import_string
 from ratekeeper import stores
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import Admission, Answer, AsyncGate, Gate, Options, Reply, Route
+from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.headers import Fields
-from ratekeeper.http.keys import KeyFunction
 from ratekeeper.http.routes import CostFunction, Limit, SettleFunction
 from ratekeeper.integrations import django_settlement
 from ratekeeper.integrations.wsgi import MAX_HELD, EnvironRequest
@@ -148,7 +148,7 @@ def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]
         return _answer(gate.denial(own, admission))
     if admission.decision.delay:
         gate.hold(admission)
-    settle = None if admission.plan.settle is None else functools.partial(gate.settle, own, admission)
+    settle = None if admission.route_limit.settle is None else functools.partial(gate.settle, own, admission)
     try:
         response = view()
     except Exception:
@@ -176,7 +176,7 @@ async def serve_async(
         finally:
             await _hang_up(request, admission)
 
-    settles = admission.plan.settle is not None
+    settles = admission.route_limit.settle is not None
     try:
         if not admission.decision.allowed:
             return _answer(gate.denial(own, admission))
@@ -201,7 +201,7 @@ async def serve_async(
 
 async def _hang_up(request: HttpRequest, admission: Admission) -> None:
     """Leave no connection behind in an event loop that Django made for one view alone, as it does under WSGI."""
-    store = admission.limited.limiter.store
+    store = admission.http_limiter.limiter.store
     if isinstance(store, AsyncRedisStore) and not hasattr(request, "scope"):
         await store.close()
 
@@ -217,7 +217,7 @@ def gate_for(kind: Any, spec: Spec | None = None, scope: str = "") -> Any:
     options["routes"] = [spec.route]
     options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{scope}"
     gate = kind(**options)
-    gate.wait_with(gate_for(kind))
+    gate.share_held_requests(gate_for(kind))
     return gate
 
 

@@ -25,8 +25,8 @@ from ratekeeper import stores
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule, RateLimited
 from ratekeeper.http import Admission, Answer, Gate, Headers, Reply, Route
+from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.gate import for_several
-from ratekeeper.http.keys import KeyFunction
 from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules_function
 from ratekeeper.integrations.wsgi import MAX_HELD, Counted, EnvironRequest
 from ratekeeper.rates import show
@@ -208,7 +208,7 @@ class _State:
         route = Route("*", self._rules(route.limit), route.methods, route.key, route.cost, route.settle, name="")
         options: Options = {**self._options, "routes": [route], "prefix": f"{self._prefix}:{scope}"}
         gate = self._gates[spec, scope] = Gate(**options)
-        gate.wait_with(self._first)
+        gate.share_held_requests(self._first)
         return gate
 
     def _rules(self, limit: Any) -> Any:
@@ -229,7 +229,7 @@ class _State:
 
 def _current() -> Request:
     """Return the request itself: each look through Flask's proxy costs as much as a decision."""
-    return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - it is documented
+    return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - third-party, documented
 
 
 def _admit(own: Request, gate: Gate) -> None:
@@ -256,7 +256,7 @@ def _tell(response: Response) -> Response:
         if name.lower() not in names:  # what the application itself has set stays
             headers.add(name, value)
     for each in passed:
-        if each.admission.plan.settle is not None:
+        if each.admission.route_limit.settle is not None:
             _settle_at_end(each, response)
     return response
 

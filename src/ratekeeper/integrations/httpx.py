@@ -126,11 +126,11 @@ def _never_left(error: Exception) -> bool:
 
 
 def _watch(request: httpx.Request, response: httpx.Response, settlement: Settlement) -> None:
-    response.stream = _Watched(request, response, settlement)
+    response.stream = _WatchedStream(request, response, settlement)
 
 
 def _watch_async(request: httpx.Request, response: httpx.Response, settlement: Settlement) -> None:
-    response.stream = _AsyncWatched(request, response, settlement)
+    response.stream = _AsyncWatchedStream(request, response, settlement)
 
 
 class _Watching:
@@ -148,7 +148,7 @@ class _Watching:
         return httpx.Response(seen.status_code, headers=seen.headers, content=body, request=self._request)
 
 
-class _Watched(_Watching, httpx.SyncByteStream):
+class _WatchedStream(_Watching, httpx.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._stream:
             self._settlement.keep(chunk)
@@ -159,7 +159,7 @@ class _Watched(_Watching, httpx.SyncByteStream):
         self._stream.close()
 
 
-class _AsyncWatched(_Watching, httpx.AsyncByteStream):
+class _AsyncWatchedStream(_Watching, httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
             self._settlement.keep(chunk)

@@ -97,10 +97,10 @@ def _never_left(error: Exception) -> bool:
 
 
 def _watch(_: requests.PreparedRequest, response: requests.Response, settlement: Settlement) -> None:
-    response.raw = _Watched(response, settlement)
+    response.raw = _WatchedBody(response, settlement)
 
 
-class _Watched:
+class _WatchedBody:
     """What `response.raw` was, and a body that passes by chunk by chunk, as it comes."""
 
     def __init__(self, response: requests.Response, settlement: Settlement) -> None:

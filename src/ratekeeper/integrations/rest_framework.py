@@ -19,7 +19,7 @@ from rest_framework.throttling import BaseThrottle
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import Gate, Route, by_address, by_user, first_of
-from ratekeeper.http.keys import KeyFunction
+from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.routes import CostFunction, Limit
 from ratekeeper.integrations.django import DjangoRequest, Spec, gate_for
 from ratekeeper.ruleset import Costs

@@ -21,8 +21,8 @@ from ratekeeper import stores
 from ratekeeper.decision import Decision
 from ratekeeper.errors import RateLimited
 from ratekeeper.http import Admission, AsyncGate, Reply, Route, by_address
+from ratekeeper.http.client_keys import KeyFunction, check_function, together
 from ratekeeper.http.headers import Fields
-from ratekeeper.http.keys import KeyFunction, check_function, together
 from ratekeeper.http.routes import Limit
 from ratekeeper.integrations.asgi import RateLimitMiddleware, identity
 from ratekeeper.stores import Store

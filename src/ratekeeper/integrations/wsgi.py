@@ -47,7 +47,7 @@ class RateLimitMiddleware:
         if admission.decision.delay:
             gate.hold(admission)
         fields = gate.headers(admission)
-        if admission.plan.settle is not None:
+        if admission.route_limit.settle is not None:
             return self._settled(request, admission, fields, start_response)
 
         def start(status: str, headers: Fields, exc_info: Any = None) -> Callable[[bytes], object]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ratekeeper.playground import compare, files, routes
+from ratekeeper.playground import compare, demo, files
 
 if TYPE_CHECKING:
-    from ratekeeper.service.app import Service
+    from ratekeeper.service.shared import Service
     from ratekeeper.service.web import Router
 
 __all__ = ["mount"]
@@ -22,4 +22,4 @@ def mount(router: Router, service: Service) -> None:
     """Add the page and its routes."""
     files.mount(router)
     compare.mount(router)
-    routes.mount(router, service)
+    demo.mount(router, service)

@@ -13,7 +13,7 @@ from ratekeeper.algorithms import Rule, all_of
 from ratekeeper.playground.configs import Unusable, read_body, read_number
 from ratekeeper.rates import show
 from ratekeeper.rules import blamed
-from ratekeeper.service.web import Request, Response, json_response
+from ratekeeper.service.web import Response, ServiceRequest, json_response
 from ratekeeper.simulate import PATTERNS, Traffic, generate, simulate
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def mount(router: Router) -> None:
     router.add("POST", "/api/compare", compare)
 
 
-async def compare(request: Request) -> Response:
+async def compare(request: ServiceRequest) -> Response:
     """Answer with what each algorithm does with the traffic that is asked for."""
     body = read_body(await request.json())
     rules = _rules(body)

@@ -6,7 +6,7 @@ import hashlib
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ratekeeper.service.web import HTML, Request, Response
+from ratekeeper.service.web import HTML, Response, ServiceRequest
 
 if TYPE_CHECKING:
     from ratekeeper.service.web import Handler, Router
@@ -33,7 +33,7 @@ def _serving(content: bytes, kind: bytes) -> Handler:
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'.encode()
     headers = [(b"etag", etag), _ASK_AGAIN]
 
-    async def serve(request: Request) -> Response:
+    async def serve(request: ServiceRequest) -> Response:
         if etag in request.headers.get(b"if-none-match", b""):
             return Response(304, b"", headers, kind)
         return Response(200, content, headers, kind)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from ratekeeper.algorithms import Rule
 from ratekeeper.clock import wall_clock
-from ratekeeper.service.web import Request
+from ratekeeper.service.web import ServiceRequest
 
 COOKIE = "ratekeeper_visitor"
 LASTS = 24 * 60 * 60  # seconds
@@ -26,7 +26,7 @@ class Visitors:
         self._secret = secrets.token_bytes(32)
         self._used: OrderedDict[str, OrderedDict[Rule, None]] = OrderedDict()
 
-    def recognize(self, request: Request) -> tuple[str, list[tuple[bytes, bytes]]]:
+    def recognize(self, request: ServiceRequest) -> tuple[str, list[tuple[bytes, bytes]]]:
         """Return the visitor, and the header that makes one of who is new."""
         given = _cookie(request.headers.get(b"cookie", b"").decode("latin-1"))
         match = _NAME.fullmatch(given)

@@ -10,11 +10,12 @@ import msgspec
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.service import bodies, openapi
-from ratekeeper.service.web import Problem, Request, Response, Router, json_response
+from ratekeeper.service.web import Problem, Response, Router, ServiceRequest, json_response
 from ratekeeper.stores.protocol import Inspection
 
 if TYPE_CHECKING:
-    from ratekeeper.service.app import Limited, Service
+    from ratekeeper.http.http_limiter import HttpLimiter
+    from ratekeeper.service.shared import Service
 
 MOST_ENTRIES = 1_000  # of a log, the newest
 _encode = msgspec.json.Encoder().encode
@@ -42,52 +43,52 @@ class Api:
         self._service = service
         self._document = _encode(openapi.document())
 
-    async def hit(self, request: Request) -> Response:
+    async def hit(self, request: ServiceRequest) -> Response:
         always_200 = _always_200(request)
-        limited, key, cost = bodies.read(await request.body(), self._service)
+        http_limiter, key, cost = bodies.read(await request.body(), self._service)
         try:
-            decision = await limited.limiter.hit(key, cost)
+            decision = await http_limiter.limiter.hit(key, cost)
         except InvalidRule as error:
             raise bodies.invalid(error) from None
         self._service.live.count(decision)
-        return _decided(decision, limited, always_200)
+        return _decided(decision, http_limiter, always_200)
 
-    async def peek(self, request: Request) -> Response:
+    async def peek(self, request: ServiceRequest) -> Response:
         always_200 = _always_200(request)
         return await self._do("peek", request, always_200)
 
-    async def charge(self, request: Request) -> Response:
+    async def charge(self, request: ServiceRequest) -> Response:
         return await self._do("charge", request)
 
-    async def refund(self, request: Request) -> Response:
+    async def refund(self, request: ServiceRequest) -> Response:
         return await self._do("refund", request)
 
-    async def reset(self, request: Request) -> Response:
-        limited, key, _ = bodies.read(await request.body(), self._service)
+    async def reset(self, request: ServiceRequest) -> Response:
+        http_limiter, key, _ = bodies.read(await request.body(), self._service)
         try:
-            await limited.limiter.reset(key)
+            await http_limiter.limiter.reset(key)
         except InvalidRule as error:
             raise bodies.invalid(error) from None
         return json_response({"ok": True})
 
-    async def inspect(self, request: Request) -> Response:
-        limited, key, _ = bodies.read(await request.body(), self._service)
+    async def inspect(self, request: ServiceRequest) -> Response:
+        http_limiter, key, _ = bodies.read(await request.body(), self._service)
         try:
-            seen = await limited.limiter.inspect(key)
+            seen = await http_limiter.limiter.inspect(key)
         except InvalidRule as error:
             raise bodies.invalid(error) from None
         return json_response({"rules": {name: inspection_fields(each) for name, each in seen.items()}})
 
-    async def live(self, _: Request) -> Response:
+    async def live(self, _: ServiceRequest) -> Response:
         return json_response(self._service.live.report() | {"store": await self._store()})
 
-    async def openapi(self, _: Request) -> Response:
+    async def openapi(self, _: ServiceRequest) -> Response:
         return Response(200, self._document)
 
-    async def healthz(self, _: Request) -> Response:
+    async def healthz(self, _: ServiceRequest) -> Response:
         return json_response({"status": "ok"})
 
-    async def readyz(self, _: Request) -> Response:
+    async def readyz(self, _: ServiceRequest) -> Response:
         """Ask the store; while it is away the service still answers, so that is no reason to take it out of service."""
         return json_response({"status": await self._store()})
 
@@ -95,17 +96,17 @@ class Api:
         decision = await self._service.limiter("1/s", prefix="ratekeeper-ready").peek("ready")
         return "degraded" if decision.degraded else "healthy"
 
-    async def _do(self, operation: str, request: Request, always_200: bool = True) -> Response:
+    async def _do(self, operation: str, request: ServiceRequest, always_200: bool = True) -> Response:
         """Do what is no hit; a charge or a refund is done, however the key stands afterwards."""
-        limited, key, cost = bodies.read(await request.body(), self._service)
+        http_limiter, key, cost = bodies.read(await request.body(), self._service)
         try:
-            decision = await getattr(limited.limiter, operation)(key, cost)
+            decision = await getattr(http_limiter.limiter, operation)(key, cost)
         except InvalidRule as error:
             raise bodies.invalid(error) from None
-        return _decided(decision, limited, always_200)
+        return _decided(decision, http_limiter, always_200)
 
 
-def _always_200(request: Request) -> bool:
+def _always_200(request: ServiceRequest) -> bool:
     if not request.query_string:  # nearly always
         return False
     given = request.query.get("always_200", "0")
@@ -114,9 +115,9 @@ def _always_200(request: Request) -> bool:
     return given == "1"
 
 
-def _decided(decision: Decision, limited: Limited, always_200: bool) -> Response:
+def _decided(decision: Decision, http_limiter: HttpLimiter, always_200: bool) -> Response:
     status = 200 if always_200 or decision.allowed else 429
-    return Response(status, _encode(decision_fields(decision)), limited.writer.encoded(decision))
+    return Response(status, _encode(decision_fields(decision)), http_limiter.writer.encoded(decision))
 
 
 def decision_fields(decision: Decision) -> dict[str, Any]:

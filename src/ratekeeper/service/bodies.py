@@ -14,11 +14,12 @@ from ratekeeper.rules import blamed, from_fields
 from ratekeeper.service.web import Problem, unreadable
 
 if TYPE_CHECKING:
-    from ratekeeper.service.app import Limited, Service
+    from ratekeeper.http.http_limiter import HttpLimiter
+    from ratekeeper.service.shared import Service
 
 MOST_RULES = 32
 
-Key = str | int | tuple[str | int, ...]
+JsonKey = str | int | tuple[str | int, ...]
 Quantity = int | float | str
 _TYPES: Mapping[str, Any] = {"count": int, "window": Quantity, "rate": Quantity, "mode": str}
 _FIELDS = {field.name: _TYPES[field.kind] for algorithm in ALGORITHMS for field in algorithm.fields}
@@ -40,20 +41,20 @@ else:
     )
 
 
-class Body(RuleFields, frozen=True, forbid_unknown_fields=True):
+class RequestBody(RuleFields, frozen=True, forbid_unknown_fields=True):
     """One rule, as fields or as a text, and a key; or several rules by name, and a key and a cost for each."""
 
-    key: Key | None = None
+    key: JsonKey | None = None
     cost: int | dict[str, int] = 1
     rule: str | None = None
     rules: dict[str, str | RuleFields] | None = None
-    keys: dict[str, Key] | None = None
+    keys: dict[str, JsonKey] | None = None
 
 
-_decode = msgspec.json.Decoder(Body).decode
+_decode = msgspec.json.Decoder(RequestBody).decode
 
 
-def read(content: bytes, service: Service) -> tuple[Limited, Any, Any]:
+def read(content: bytes, service: Service) -> tuple[HttpLimiter, Any, Any]:
     """Return what a request's body asks for: a limiter, a key or several, a cost or several."""
     try:
         body = _decode(content)
@@ -64,8 +65,8 @@ def read(content: bytes, service: Service) -> tuple[Limited, Any, Any]:
         _check_cost(body)
     if body.rules is None and body.keys is None and body.rule is None and body.key is not None:  # nearly always
         fields = astuple(body)[: len(RULE_FIELDS)]  # which come first
-        limited = service.recall(fields) or service.keep(fields, rule_of(body))
-        return limited, body.key, cost
+        http_limiter = service.recall(fields) or service.keep(fields, rule_of(body))
+        return http_limiter, body.key, cost
     return _limited(body, service), _key(body), cost
 
 
@@ -84,7 +85,7 @@ def invalid(error: InvalidRule, at: str = "", names: Iterable[str] = ("key", "co
     return Problem(400, f"{at}{error}", field=f"{at}{name}".rstrip(".") or None)
 
 
-def _check_cost(body: Body) -> None:
+def _check_cost(body: RequestBody) -> None:
     """Check a cost that is not simply a number above 0; for those operations, too, that have no use for it."""
     cost = body.cost
     if isinstance(cost, int):
@@ -98,14 +99,14 @@ def _check_cost(body: Body) -> None:
             raise Problem(400, f"cost.{name} must be an integer of at least 0, not {each}", field=f"cost.{name}")
 
 
-def _limited(body: Body, service: Service) -> Limited:
+def _limited(body: RequestBody, service: Service) -> HttpLimiter:
     if body.rules is None:
         if body.keys is not None:
             raise Problem(400, "keys is for several rules, by name; one rule has a key", field="keys")
         if body.rule is None:
             raise Problem(400, "key is missing", field="key")
         _check_alone(body, "rule")
-        return service.limited(_parsed(body.rule, "rule"))
+        return service.http_limiter(_parsed(body.rule, "rule"))
     if body.rule is not None:
         raise Problem(400, "rule and rules exclude each other", field="rule")
     _check_alone(body, "rules")
@@ -116,12 +117,12 @@ def _limited(body: Body, service: Service) -> Limited:
         for name, rule in body.rules.items()
     }
     try:
-        return service.limited(made)
+        return service.http_limiter(made)
     except InvalidRule as error:
         raise Problem(400, f"rules: {error}", field="rules") from None
 
 
-def _check_alone(body: Body, beside: str) -> None:
+def _check_alone(body: RequestBody, beside: str) -> None:
     for name in RULE_FIELDS:
         if getattr(body, name) is not None:
             raise Problem(400, f"{name} and {beside} exclude each other", field=name)
@@ -137,7 +138,7 @@ def _parsed(text: str, at: str) -> Rule:
     return rules[0]
 
 
-def _key(body: Body) -> Any:
+def _key(body: RequestBody) -> Any:
     if (body.key is None) == (body.keys is None):
         raise Problem(
             400, "one of key and keys is needed" if body.key is None else "key and keys exclude each other", field="key"

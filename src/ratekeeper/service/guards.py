@@ -6,7 +6,7 @@ import hmac
 import ipaddress
 from collections.abc import Collection
 
-from ratekeeper.service.web import JSON, Problem, Request
+from ratekeeper.service.web import JSON, Problem, ServiceRequest
 
 _SAFE = ("GET", "HEAD")
 _FROM_HERE = (b"same-origin", b"none")  # none: typed in, a bookmark, no page at all
@@ -25,7 +25,7 @@ class Guards:
         self._token = None if token is None else token.encode()
         self._known: set[bytes] = set()  # Host headers that were found to be fine
 
-    def check(self, request: Request) -> None:
+    def check(self, request: ServiceRequest) -> None:
         """Raise a problem for whom this is not for."""
         headers = request.headers
         host = headers.get(b"host", b"")
@@ -33,27 +33,29 @@ class Guards:
             self._check_host(host)
         origin = headers.get(b"origin")
         if origin is not None and origin.partition(b"://")[2] != host:
-            raise Problem(403, "a page of another origin must not ask this")
+            raise Problem(403, "cross-origin requests are not allowed")
         site = headers.get(b"sec-fetch-site")
         if site is not None and site not in _FROM_HERE and not _is_navigation(request):
-            raise Problem(403, "a page of another site must not ask this")
+            raise Problem(403, "cross-site requests are not allowed")
         if request.method not in _SAFE:
             _check_content_type(headers)
 
-    def check_token(self, request: Request) -> None:
+    def check_token(self, request: ServiceRequest) -> None:
         """Raise a problem for who needs the token and does not have it."""
         if self._token is None:
             return
         scheme, _, given = request.headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
             raise Problem(
-                401, "this needs the header Authorization: Bearer TOKEN", headers=[(b"www-authenticate", b"Bearer")]
+                401,
+                "this call requires the header Authorization: Bearer TOKEN",
+                headers=[(b"www-authenticate", b"Bearer")],
             )
 
     def _check_host(self, host: bytes) -> None:
         name = host_name(host.decode("latin-1"))
         if name is None or (name not in self._hosts and not _is_address(name)):
-            raise Problem(421, "the Host header names another host; --allow-host lets one in", field="host")
+            raise Problem(421, "unknown host in the Host header; allow it with --allow-host", field="host")
         if len(self._known) < 100:
             self._known.add(host)
 
@@ -76,7 +78,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _is_navigation(request: Request) -> bool:
+def _is_navigation(request: ServiceRequest) -> bool:
     """Whether somebody followed a link to here."""
     return (
         request.method in _SAFE

@@ -6,8 +6,9 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ratekeeper.http.headers import EncodedFields
 from ratekeeper.service.app import App
-from ratekeeper.service.web import CLOSE, FOR_DATA, FOR_PAGES, MAX_BODY, Fields, Problem, Request, too_large
+from ratekeeper.service.web import CLOSE, FOR_DATA, FOR_PAGES, MAX_BODY, Problem, ServiceRequest, too_large
 
 if TYPE_CHECKING:
     from granian.rsgi import Scope
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 BODY_SECONDS = 10  # for a body to arrive
 
 
-def _as_text(fields: Fields) -> list[tuple[str, str]]:
+def _as_text(fields: EncodedFields) -> list[tuple[str, str]]:
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in fields]
 
 
@@ -37,7 +38,7 @@ class Rsgi:
         """End."""
 
     async def __rsgi__(self, scope: Scope, protocol: Any) -> None:
-        request = Request(
+        request = ServiceRequest(
             scope.method,
             scope.path,
             scope.query_string.encode(),
@@ -49,7 +50,7 @@ class Rsgi:
         common = _FOR_DATA if response.common is FOR_DATA else _FOR_PAGES
         protocol.response_bytes(response.status, _as_text(response.own) + common, response.body)
 
-    async def _read(self, protocol: Any, request: Request) -> bytes:
+    async def _read(self, protocol: Any, request: ServiceRequest) -> bytes:
         """Return the body, or a problem if it does not come in time."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
@@ -78,7 +79,7 @@ class Rsgi:
             loop.call_later(BODY_SECONDS / 10, self._watch, loop)
 
 
-async def _body(protocol: Any, request: Request) -> bytes:
+async def _body(protocol: Any, request: ServiceRequest) -> bytes:
     if b"transfer-encoding" not in request.headers:  # nearly always; its length has been looked at
         return bytes(await protocol())
     content = b""

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.service import DEADLINE
+from ratekeeper.subcommands import add_command
 
 if TYPE_CHECKING:
     from ratekeeper.service.app import App
-
-    Commands = argparse._SubParsersAction[Any]  # noqa: SLF001 - it has no public name
+    from ratekeeper.subcommands import Subcommands
 
 FAILED = 2
-MOST_CONNECTIONS = 1024
-MOST_HEADER_BYTES = 16 * 1024
-GRACE = 5.0  # seconds for what is under way when the service is told to end
+MAX_CONNECTIONS = 1024
+MAX_HEADER_BYTES = 16 * 1024
+GRACE = 5.0  # seconds that requests under way have when the service is stopped
 _EPILOG = """\
-The token is the content of --token-file or of the environment's RATEKEEPER_TOKEN. Beyond loopback there must be one:
-who does not send it can hit, peek and inspect, and change nothing else.
+The token is read from --token-file or from the environment variable RATEKEEPER_TOKEN. It is required unless --host
+is a loopback address. Clients that do not send it can hit, peek and inspect, but not change anything else.
 
 example:
   ratekeeper serve --store redis://localhost:6379/0
@@ -38,35 +38,32 @@ example:
 """
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subcommands) -> None:
     """Add the command to the command line."""
-    parser = commands.add_parser(
-        "serve",
-        help="answer over HTTP, with a page that shows the algorithms at work",
-        description="Answer over HTTP, with a page that shows the algorithms at work.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8080, help="the port to listen on (default: %(default)s)")
+    summary = "run the HTTP service, with a page that shows the algorithms at work"
+    parser = add_command(commands, "serve", summary, description=f"{summary.capitalize()}.", epilog=_EPILOG)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8080, help="port to listen on (default: %(default)s)")
     parser.add_argument(
-        "--store", default="memory://", metavar="URL", help="where state is kept, such as redis://... (default: memory)"
+        "--store",
+        default="memory://",
+        metavar="URL",
+        help="URL of the store, such as redis://localhost:6379/0 (default: memory://)",
     )
     parser.add_argument(
         "--deadline",
         type=seconds,
         default=DEADLINE,
         metavar="SECONDS",
-        help="how long Redis has for a decision; then this process decides (default: %(default)s)",
+        help="seconds to wait for Redis before this process decides on its own (default: %(default)s)",
     )
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="a file that holds the token")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file that contains the token")
     parser.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name that it is reached by, besides localhost and addresses; repeatable",
+        help="host name by which clients reach the service, besides localhost and IP addresses; may be repeated",
     )
     parser.set_defaults(run=run)
 
@@ -80,11 +77,11 @@ def seconds(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM, and give the exit status."""
+    """Serve until Ctrl-C or SIGTERM, and return the exit status."""
     try:
         token = read_token(options.token_file)
         if token is None and not is_loopback(options.host):
-            return _fail(f"--host {options.host} is open to others: give it a --token-file or set RATEKEEPER_TOKEN")
+            return _fail(f"--host {options.host} is open to other machines; use --token-file or set RATEKEEPER_TOKEN")
         address = find_address(options.host, options.port)
         from ratekeeper.service.app import create_app
 
@@ -95,9 +92,9 @@ def run(options: argparse.Namespace) -> int:
         return _fail(str(error))
     except OSError as error:
         return _fail(f"cannot read {options.token_file}: {error.strerror}")
-    _raise_the_limit_of_files()
+    _raise_file_limit()
     gc.collect()
-    gc.freeze()  # what is there now stays: the collector need not go through it again and again
+    gc.freeze()  # these objects stay alive, so the collector need not visit them again
     _loop_runner()(_serve(app, address, options.port))
     return 0
 
@@ -105,18 +102,18 @@ def run(options: argparse.Namespace) -> int:
 def _loop_runner() -> Callable[[Coroutine[Any, Any, None]], None]:
     try:
         from uvloop import run as run_loop
-    except ImportError:  # there is none for Windows
+    except ImportError:  # not available on Windows
         return asyncio.run
     return run_loop
 
 
-def _raise_the_limit_of_files() -> None:
-    """Make room for all connections: many systems let a process have no more than 1024 files unless it asks."""
+def _raise_file_limit() -> None:
+    """Allow enough open files for all connections; many systems start processes with a limit of 1024."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        enough = 2 * MOST_CONNECTIONS
+        enough = 2 * MAX_CONNECTIONS
         if soft != resource.RLIM_INFINITY and soft < enough:
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(enough, hard) if hard >= 0 else enough, hard))
 
@@ -135,33 +132,33 @@ async def _serve(app: App, address: str, port: int) -> None:
         interface=Interfaces.RSGI,
         http=HTTPModes.http1,
         websockets=False,
-        backlog=MOST_CONNECTIONS,
-        backpressure=MOST_CONNECTIONS,
-        http1_settings=HTTP1Settings(header_read_timeout=10_000, max_buffer_size=MOST_HEADER_BYTES),
+        backlog=MAX_CONNECTIONS,
+        backpressure=MAX_CONNECTIONS,
+        http1_settings=HTTP1Settings(header_read_timeout=10_000, max_buffer_size=MAX_HEADER_BYTES),
         log_enabled=False,
     )
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        """Finish what has begun, but do not wait for ever for somebody who does not send the rest of a request."""
+        """Finish the requests under way, but do not wait forever for a client that never sends the rest of one."""
         server.stop()  # type: ignore[no-untyped-call]
         loop.call_later(GRACE, os._exit, 0)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    print(f"ratekeeper is at {_places(address, port)} (Ctrl-C ends it)", flush=True)
+    print(f"Listening on {_places(address, port)} (press Ctrl-C to stop)", flush=True)
     await server.serve()
     await app.close()
 
 
 def _places(address: str, port: int) -> str:
     if ipaddress.ip_address(address).is_unspecified:
-        return f"http://localhost:{port}/ and all addresses of this machine"
+        return f"http://localhost:{port}/ and on all addresses of this machine"
     return f"http://{f'[{address}]' if ':' in address else address}:{port}/"
 
 
 def read_token(path: Path | None) -> str | None:
-    """Return the token of a file or of the environment, if there is one."""
+    """Return the token from a file or the environment, if there is one."""
     given = os.environ.get("RATEKEEPER_TOKEN") if path is None else path.read_text("utf-8")
     if given is None:
         return None
@@ -172,7 +169,7 @@ def read_token(path: Path | None) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Tell whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -180,7 +177,7 @@ def is_loopback(host: str) -> bool:
 
 
 def find_address(host: str, port: int) -> str:
-    """Return the address of a host if one can listen there; granian would share a port with another granian."""
+    """Return the address of a host after checking that it is free: two granian servers could share one port."""
     if not 1 <= port <= 65_535:
         raise ValueError(f"--port must be from 1 to 65535, not {port}")
     try:
@@ -190,7 +187,7 @@ def find_address(host: str, port: int) -> str:
             probe.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise ValueError(f"port {port} is taken; end what uses it, or choose another with --port") from None
+            raise ValueError(f"port {port} is already in use; choose another with --port") from None
         raise ValueError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
     return str(address[0])
 

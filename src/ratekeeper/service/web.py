@@ -10,16 +10,16 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-MAX_BODY = 64 * 1024
-Fields = list[tuple[bytes, bytes]]
+from ratekeeper.http.headers import EncodedFields
 
+MAX_BODY = 64 * 1024
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 HTML = b"text/html; charset=utf-8"
 
 CLOSE = [(b"connection", b"close")]
 NO_STORE = (b"cache-control", b"no-store")
-_UNREADABLE_ELSEWHERE: Fields = [
+_UNREADABLE_ELSEWHERE: EncodedFields = [
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
@@ -27,13 +27,13 @@ _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-FOR_PAGES: Fields = [
+FOR_PAGES: EncodedFields = [
     (b"content-security-policy", _POLICY),
     (b"referrer-policy", b"no-referrer"),
     *_UNREADABLE_ELSEWHERE,
 ]
 """Nothing from elsewhere runs here, and nothing elsewhere may embed or read what is here."""
-FOR_DATA: Fields = [
+FOR_DATA: EncodedFields = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     NO_STORE,
     *_UNREADABLE_ELSEWHERE,
@@ -84,7 +84,7 @@ class Response:
         self.status = status
         self.body = body
         is_data = content_type is JSON or content_type is PROBLEM
-        self.own: Fields = [(b"content-type", content_type), *headers]
+        self.own: EncodedFields = [(b"content-type", content_type), *headers]
         self.common = FOR_DATA if is_data else FOR_PAGES
 
 
@@ -93,7 +93,7 @@ def json_response(value: Any, status: int = 200, headers: Iterable[tuple[bytes, 
     return Response(status, msgspec.json.encode(value), headers)
 
 
-class Request:
+class ServiceRequest:
     """What was asked."""
 
     __slots__ = ("_body", "_read", "client", "headers", "method", "params", "path", "query_string")
@@ -142,7 +142,7 @@ class Request:
             raise unreadable(error) from None
 
 
-Read = Callable[[Request], Awaitable[bytes]]
+Read = Callable[[ServiceRequest], Awaitable[bytes]]
 
 
 def unreadable(error: Exception) -> Problem:
@@ -162,10 +162,10 @@ def too_large() -> Problem:
     return Problem(413, f"the body must have at most {MAX_BODY} bytes", headers=CLOSE)
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[ServiceRequest], Awaitable[Response]]
 
 
-class Route(NamedTuple):
+class Endpoint(NamedTuple):
     """A way to a handler."""
 
     handler: Handler
@@ -176,8 +176,8 @@ class Router:
     """Finds who answers a request."""
 
     def __init__(self) -> None:
-        self._exact: dict[str, dict[str, Route]] = {}
-        self._patterns: dict[str, tuple[re.Pattern[str], dict[str, Route]]] = {}
+        self._exact: dict[str, dict[str, Endpoint]] = {}
+        self._patterns: dict[str, tuple[re.Pattern[str], dict[str, Endpoint]]] = {}
 
     def add(self, method: str, path: str, handler: Handler, *, needs_token: bool = False) -> None:
         """Have a handler answer a method on a path, in which {name} stands for one segment.
@@ -190,9 +190,9 @@ class Router:
             methods = self._patterns.setdefault(path, (re.compile(pattern), {}))[1]
         else:
             methods = self._exact.setdefault(path, {})
-        methods[method] = Route(handler, needs_token)
+        methods[method] = Endpoint(handler, needs_token)
 
-    def find(self, request: Request) -> Route:
+    def find(self, request: ServiceRequest) -> Endpoint:
         """Return the way to go, or say that there is none."""
         methods = self._exact.get(request.path)
         if methods is None:
@@ -209,10 +209,10 @@ class Router:
             )
         return route
 
-    def _match(self, request: Request) -> dict[str, Route]:
+    def _match(self, request: ServiceRequest) -> dict[str, Endpoint]:
         for pattern, methods in self._patterns.values():
             match = pattern.fullmatch(request.path)
             if match:
                 request.params = match.groupdict()
                 return methods
-        raise Problem(404, f"there is nothing at {request.path}")
+        raise Problem(404, f"{request.path} not found")

@@ -12,15 +12,15 @@ a terminal, `plot` draws it, and `command` is `ratekeeper simulate`.
 
 from ratekeeper.simulate.comparable import comparable_log
 from ratekeeper.simulate.patterns import PATTERNS
-from ratekeeper.simulate.run import Deviation, Outcome, Peak, Shaping, Simulation, simulate
+from ratekeeper.simulate.run import Deviation, Peak, RuleOutcome, Shaping, Simulation, simulate
 from ratekeeper.simulate.traffic import InvalidTraffic, Traffic, generate, read
 
 __all__ = [
     "PATTERNS",
     "Deviation",
     "InvalidTraffic",
-    "Outcome",
     "Peak",
+    "RuleOutcome",
     "Shaping",
     "Simulation",
     "Traffic",

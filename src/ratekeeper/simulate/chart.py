@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ratekeeper.simulate.grid import Grid, fit, seconds_text
-from ratekeeper.simulate.run import Outcome, Simulation
+from ratekeeper.simulate.run import RuleOutcome, Simulation
 from ratekeeper.simulate.table import notes, table
 from ratekeeper.simulate.traffic import Traffic
 
@@ -115,6 +115,6 @@ class Chart:
         return f"\x1b[{color}m{text}\x1b[0m" if self.color and color and text.strip() else text
 
 
-def _denied_us(outcome: Outcome, traffic: Traffic) -> Iterator[int | None]:
+def _denied_us(outcome: RuleOutcome, traffic: Traffic) -> Iterator[int | None]:
     for at_us, departure_us in zip(traffic.at_us, outcome.departures_us, strict=True):
         yield at_us if departure_us is None else None

@@ -10,21 +10,22 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ratekeeper import rates
 from ratekeeper.algorithms import Rule, all_of
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rules import parse
 from ratekeeper.simulate import plot
-from ratekeeper.simulate.arguments import DEFAULT_TRAFFIC, DESCRIPTION, EXAMPLES, WIDEST, add_arguments
 from ratekeeper.simulate.chart import NARROWEST, Chart, glyphs_for
+from ratekeeper.simulate.options import DEFAULT_TRAFFIC, DESCRIPTION, EXAMPLES, WIDEST, add_arguments
 from ratekeeper.simulate.progress import Progress
 from ratekeeper.simulate.run import Simulation, simulate
 from ratekeeper.simulate.traffic import InvalidTraffic, Traffic, generate, read
+from ratekeeper.subcommands import add_command
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[Any]  # noqa: SLF001 - it has no public name
+    from ratekeeper.subcommands import Subcommands
 
 _LOOK_AT = (
     "Look at both sides of a boundary: the fixed window lets both bursts through, twice its limit within a second, "
@@ -34,16 +35,10 @@ _LOOK_AT = (
 _MADE_UP_ONLY = ("rate", "duration", "seed")
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subcommands) -> None:
     """Add the command to the command line."""
-    parser = commands.add_parser(
-        "simulate",
-        help="show what rules make of traffic, at simulated speed",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    summary = "show what rules do with traffic, in simulated time"
+    parser = add_command(commands, "simulate", summary, description=DESCRIPTION, epilog=EXAMPLES)
     add_arguments(parser)
     parser.set_defaults(run=partial(run, parser))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ratekeeper import rates
 from ratekeeper.errors import RatekeeperError
 from ratekeeper.simulate.grid import Grid, fit, round_numbers, seconds_text
-from ratekeeper.simulate.run import Outcome, Simulation
+from ratekeeper.simulate.run import RuleOutcome, Simulation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +82,7 @@ def _grid(simulation: Simulation) -> Grid:
     return replace(grid, cells=cells)
 
 
-def _draw_lane(axes: Axes, outcome: Outcome, simulation: Simulation, grid: Grid) -> int:
+def _draw_lane(axes: Axes, outcome: RuleOutcome, simulation: Simulation, grid: Grid) -> int:
     """Draw what was admitted upwards and what was denied downwards, and give the height of the highest bar."""
     traffic = simulation.traffic
     admitted: Counter[int] = Counter()
@@ -148,7 +148,7 @@ def _seconds(at_us: float, grid: Grid) -> float:
     return (at_us - grid.origin_us) / rates.SECOND_US
 
 
-def _figures(outcome: Outcome) -> str:
+def _figures(outcome: RuleOutcome) -> str:
     deviation = outcome.deviation
     lines = [
         f"admitted {outcome.admitted} of {len(outcome.departures_us)}",

@@ -19,7 +19,7 @@ from ratekeeper.simulate.traffic import Traffic
 SCHEMA = 1  # the version of what `Simulation.to_json` gives; changes when a reader would have to
 _REQUESTS_BETWEEN_REPORTS = 5_000
 
-Progress = Callable[[int], object]
+OnProgress = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Shaping:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RuleOutcome:
     """What one rule did with the traffic.
 
     `departures_us` has an entry for each request: when it passed (later than it came only when shaped), or None when it
@@ -75,7 +75,7 @@ class Simulation:
     """Traffic, and what each rule did with it."""
 
     traffic: Traffic
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RuleOutcome, ...]
 
     @property
     def end_us(self) -> int:
@@ -98,7 +98,7 @@ class Simulation:
         }
 
 
-def simulate(traffic: Traffic, rules: Rules, on_progress: Progress | None = None) -> Simulation:
+def simulate(traffic: Traffic, rules: Rules, on_progress: OnProgress | None = None) -> Simulation:
     """Run traffic through each of the rules, each with a fresh key of its own.
 
     `on_progress` is called now and then with how many decisions were taken since the last call.
@@ -124,12 +124,12 @@ def peak(departures_us: Sequence[int], costs: Sequence[int], window_us: int) -> 
     return most
 
 
-def _run(name: str, rule: Rule, traffic: Traffic, on_progress: Progress | None) -> Outcome:
+def _run(name: str, rule: Rule, traffic: Traffic, on_progress: OnProgress | None) -> RuleOutcome:
     log = comparable_log(rule)
     departures_us, over, under = _decide(rule, log, traffic, on_progress)
     admitted_us = [at_us for at_us in departures_us if at_us is not None]
     costs = [cost for at_us, cost in zip(departures_us, traffic.costs, strict=True) if at_us is not None]
-    return Outcome(
+    return RuleOutcome(
         name=name,
         rule=rule,
         window_us=log.window_us,
@@ -143,7 +143,7 @@ def _run(name: str, rule: Rule, traffic: Traffic, on_progress: Progress | None) 
 
 
 def _decide(
-    rule: Rule, log: SlidingWindowLog, traffic: Traffic, on_progress: Progress | None
+    rule: Rule, log: SlidingWindowLog, traffic: Traffic, on_progress: OnProgress | None
 ) -> tuple[list[int | None], int, int]:
     """Give each request's departure, and how many of those admitted and of those denied the log sees otherwise."""
     departures_us: list[int | None] = []
@@ -181,7 +181,7 @@ def _last(departures_us: Sequence[int | None]) -> int:
     return next((at_us for at_us in reversed(departures_us) if at_us is not None), 0)
 
 
-def _outcome_json(outcome: Outcome, traffic: Traffic) -> dict[str, Any]:
+def _outcome_json(outcome: RuleOutcome, traffic: Traffic) -> dict[str, Any]:
     offered, offered_units = len(traffic.costs), sum(traffic.costs)
     return {
         "name": outcome.name,

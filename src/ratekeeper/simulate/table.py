@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from ratekeeper.simulate.grid import seconds_text
-from ratekeeper.simulate.run import Outcome, Simulation
+from ratekeeper.simulate.run import RuleOutcome, Simulation
 
 _HEADINGS = ("rule", "offered", "admitted", "denied", "peak", "error")
 _PEAK_NOTE = (
@@ -41,7 +41,7 @@ def notes(simulation: Simulation, width: int) -> Iterator[str]:
         yield from textwrap.wrap(note, width, subsequent_indent="  ")
 
 
-def _figures(outcome: Outcome, simulation: Simulation) -> tuple[str, ...]:
+def _figures(outcome: RuleOutcome, simulation: Simulation) -> tuple[str, ...]:
     offered = len(simulation.traffic.at_us)
     deviation = outcome.deviation
     return (
@@ -54,7 +54,7 @@ def _figures(outcome: Outcome, simulation: Simulation) -> tuple[str, ...]:
     )
 
 
-def _shaping_note(outcome: Outcome) -> str:
+def _shaping_note(outcome: RuleOutcome) -> str:
     shaping = outcome.shaping
     if shaping is None or shaping.closest_us is None:
         return f"{outcome.name}: fewer than two requests departed."

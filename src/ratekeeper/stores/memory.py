@@ -12,7 +12,7 @@ from typing import Any
 from ratekeeper import keys
 from ratekeeper.algorithms.rule import EMPTY
 from ratekeeper.clock import Clock, wall_clock
-from ratekeeper.decision import NO_LAYERS, Answer, Decision, made
+from ratekeeper.decision import NO_LAYERS, RuleAnswer, Decision, made
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.stores.eviction import EvictionQueue, Table
@@ -191,7 +191,7 @@ class MemoryStore:
         """Tell whether a demand denies the whole request."""
         return demand.binds and demand.operation in ("hit", "peek") and not self._peek(demand, now, demand.cost)[0]
 
-    def _do(self, demand: Demand, now: int, denied: bool) -> Answer:
+    def _do(self, demand: Demand, now: int, denied: bool) -> RuleAnswer:
         """Do what a demand asks for, unless its request is denied, and answer it."""
         operation = demand.operation
         if operation == "peek" or (denied and operation == "hit"):
@@ -224,10 +224,10 @@ class MemoryStore:
     def _state(self, demand: Demand) -> Any:
         return self._tables[demand.binding.space].states.get(demand.key)
 
-    def _peek(self, demand: Demand, now: int, cost: int) -> Answer:
+    def _peek(self, demand: Demand, now: int, cost: int) -> RuleAnswer:
         return demand.binding.rule.decide(self._state(demand), now, cost, False)[1:]
 
-    def _hit(self, demand: Demand, now: int) -> Answer:
+    def _hit(self, demand: Demand, now: int) -> RuleAnswer:
         before = self._state(demand)
         step = demand.binding.rule.decide(before, now, demand.cost, True)
         if step[1]:

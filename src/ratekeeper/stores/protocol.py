@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from ratekeeper.algorithms.rule import Rule
 from ratekeeper.clock import Clock
-from ratekeeper.decision import Answer, Decision
+from ratekeeper.decision import Decision, RuleAnswer
 
 Operation = Literal["hit", "peek", "charge", "refund", "reset", "give_back"]
 Key = str | bytes | int | tuple[str | bytes | int, ...]
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
     """
 
     now_us: int
-    answers: Sequence[Answer]
+    answers: Sequence[RuleAnswer]
     degraded: bool = False
     """Whether the fallback gave them, and not the store."""
     steady_us: int = 0
@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
         ]
 
 
-def outcome_at(now_us: int, answers: Sequence[Answer], steady_us: int = 0) -> Outcome:
+def outcome_at(now_us: int, answers: Sequence[RuleAnswer], steady_us: int = 0) -> Outcome:
     """Make an outcome of a store's, in a third of the time that the constructor of a named tuple takes."""
     return tuple.__new__(Outcome, (now_us, answers, False, steady_us, ()))
 

@@ -4,7 +4,7 @@ import pytest
 import requests
 
 from ratekeeper import AsyncLimiter, InvalidRule, Limiter
-from ratekeeper.http.holds import LONGEST, Holds
+from ratekeeper.http.backoff import MAX_SECONDS, Backoff
 from ratekeeper.http.outgoing import by_host
 from ratekeeper.integrations.httpx import AsyncLimitedTransport, LimitedTransport
 from ratekeeper.integrations.requests import LimitedAdapter
@@ -82,46 +82,46 @@ def clock():
     return ManualClock(1000)
 
 
-def seconds_held(holds, key, clock):
-    return max(0, (holds.until(key) - clock()) / 1e9)
+def seconds_held(backoff, key, clock):
+    return max(0, (backoff.until(key) - clock()) / 1e9)
 
 
-def test_of_two_holds_the_longer_one_stays(clock):
-    holds = Holds(clock)
-    holds.hold("k", 5)
-    holds.hold("k", 3)
-    assert seconds_held(holds, "k", clock) == 5
-    holds.hold("k", 8)
-    assert seconds_held(holds, "k", clock) == 8
+def test_of_two_backoff_the_longer_one_stays(clock):
+    backoff = Backoff(clock)
+    backoff.back_off("k", 5)
+    backoff.back_off("k", 3)
+    assert seconds_held(backoff, "k", clock) == 5
+    backoff.back_off("k", 8)
+    assert seconds_held(backoff, "k", clock) == 8
 
 
 def test_a_hold_is_forgotten_when_it_is_over(clock):
-    holds = Holds(clock)
-    holds.hold("k", 5)
+    backoff = Backoff(clock)
+    backoff.back_off("k", 5)
     clock.advance(5)
-    assert holds.until("k") <= clock()
-    assert holds._until == {}
+    assert backoff.until("k") <= clock()
+    assert backoff._until == {}
 
 
 def test_a_server_cannot_hold_a_key_back_for_ever(clock):
-    holds = Holds(clock)
-    holds.hold("k", 10**14)
-    assert seconds_held(holds, "k", clock) == LONGEST == 86_400
+    backoff = Backoff(clock)
+    backoff.back_off("k", 10**14)
+    assert seconds_held(backoff, "k", clock) == MAX_SECONDS == 86_400
 
 
 def test_the_number_of_keys_that_are_held_back_is_bounded(clock):
-    holds = Holds(clock, most=10)
+    backoff = Backoff(clock, max_keys=10)
     for number in range(100):
-        holds.hold(number, 100 - number)
-        assert len(holds._until) <= 10
-    assert seconds_held(holds, 0, clock) == 100  # the first to be let go are those that end first
+        backoff.back_off(number, 100 - number)
+        assert len(backoff._until) <= 10
+    assert seconds_held(backoff, 0, clock) == 100  # the first to be let go are those that end first
 
 
 def test_what_is_over_makes_room_first(clock):
-    holds = Holds(clock, most=3)
-    holds.hold("short", 1)
-    holds.hold(("tuple", 1), 100)
-    holds.hold(b"bytes", 50)
+    backoff = Backoff(clock, max_keys=3)
+    backoff.back_off("short", 1)
+    backoff.back_off(("tuple", 1), 100)
+    backoff.back_off(b"bytes", 50)
     clock.advance(1)
-    holds.hold("new", 10)
-    assert set(holds._until) == {("tuple", 1), b"bytes", "new"}
+    backoff.back_off("new", 10)
+    assert set(backoff._until) == {("tuple", 1), b"bytes", "new"}

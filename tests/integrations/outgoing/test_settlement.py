@@ -70,7 +70,7 @@ def test_a_settlement_that_fails_leaves_the_estimate_and_says_so_once(wrong, cli
         assert [to.request("GET", origin.url).body for _ in range(2)] == [b"ok", b"ok"]
     assert remaining(face, budget) == {"requests": 8, "tokens": 200}
     said = [record.message for record in caplog.records if record.name == "ratekeeper"]
-    assert said == ["a settlement failed, and the request costs what was estimated; this is said once"]
+    assert said == ["the settlement failed; the request keeps its estimated cost; this is logged once"]
 
 
 def test_what_counted_in_a_window_that_is_over_is_not_given_back_to_the_next(client, limiter, face, origin, clock):
@@ -188,7 +188,7 @@ def test_a_store_that_is_away_at_the_settlement_does_not_cost_the_answer(tokens,
     to = client(limiter(BUDGET, redis.url), cost=ESTIMATE, settle=tokens_used)
     origin.says.append(used(tokens)._replace(before=redis.stop))
     assert to.request("GET", origin.url).status == 200
-    assert "the store is away, and a request is not settled" in caplog.text
+    assert "the store is unavailable; a request was not settled" in caplog.text
 
 
 def test_a_store_that_is_away_when_a_request_could_not_be_sent_is_told_of_once(caplog):
@@ -199,7 +199,7 @@ def test_a_store_that_is_away_when_a_request_could_not_be_sent_is_told_of_once(c
     ledger = settlement.Ledger(None)
     for taken in reservations:
         run(ledger.give_back(taken))
-    assert caplog.text.count("the store is away, and what a request took is not given back") == 1
+    assert caplog.text.count("the store is unavailable; the cost of an unsent request was not given back") == 1
 
 
 def test_who_waits_is_woken_by_what_is_given_back(client, limiter, origin, store, sleepers):

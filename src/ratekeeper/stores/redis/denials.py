@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from ratekeeper.clock import Clock, stopwatch
-from ratekeeper.decision import Answer
+from ratekeeper.decision import RuleAnswer
 from ratekeeper.stores.protocol import Demand, Outcome, outcome_at
 
 _MOST = 10_000
@@ -126,7 +126,7 @@ def _keys(demands: Sequence[Demand]) -> list[Hashable]:
     return [(demand.binding.space, demand.key) for demand in demands]
 
 
-def _later(answer: Answer, passed_us: int) -> Answer:
+def _later(answer: RuleAnswer, passed_us: int) -> RuleAnswer:
     allowed, remaining, retry_after, reset_after, delay = answer
     return (
         allowed,

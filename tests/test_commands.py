@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ratekeeper import Limiter, operate
+from ratekeeper import Limiter, commands
 from ratekeeper.cli import main
 from tests import servers
 
@@ -28,14 +28,14 @@ def call(capsys, *arguments):
 
 def test_a_hit_is_counted_until_it_is_denied_and_reset(capsys, url):
     hit = ("hit", "fixed-window 2/day", "ada", "--store", url)
-    rule = "by 'fixed-window 2/day'"
-    assert call(capsys, *hit) == (0, f"allowed: go on; 1 of 2 remain {rule}", "")
+    rule = "under 'fixed-window 2/day'"
+    assert call(capsys, *hit) == (0, f"allowed: go on; 1 of 2 remaining {rule}", "")
     assert call(capsys, *hit)[0] == 0
     status, out, err = call(capsys, *hit)
     assert (status, err) == (1, "")
     assert out.startswith("denied: try again in ")
-    assert out.endswith(f" s; 0 of 2 remain {rule}")
-    assert call(capsys, "reset", *hit[1:]) == (0, "ada is forgotten", "")
+    assert out.endswith(f" s; 0 of 2 remaining {rule}")
+    assert call(capsys, "reset", *hit[1:]) == (0, "ada: reset", "")
     assert call(capsys, *hit)[0] == 0
 
 
@@ -45,8 +45,8 @@ def test_what_the_output_cannot_show_is_shown_as_codes(url, encoding):
     where = ["--store", url, "--name", name]
     shown = {"ascii": "\\xe9", "utf-8:strict": "\u00e9"}[encoding]
     for arguments, out in (
-        (["hit", "1/day", key, *where], f"allowed: go on; 0 of 1 remain by '{shown}'\n"),
-        (["reset", "1/day", key, *where], f"\\udcff\\n\\x1b[1m{shown} is forgotten\n"),
+        (["hit", "1/day", key, *where], f"allowed: go on; 0 of 1 remaining under '{shown}'\n"),
+        (["reset", "1/day", key, *where], f"\\udcff\\n\\x1b[1m{shown}: reset\n"),
     ):
         ended = subprocess.run(
             [sys.executable, "-m", "ratekeeper.cli", *arguments],
@@ -60,8 +60,8 @@ def test_what_the_output_cannot_show_is_shown_as_codes(url, encoding):
 def test_a_peek_changes_nothing(capsys, url):
     peek = ("peek", "fixed-window 2/day", "bob", "--store", url)
     assert [call(capsys, *peek)[:2] for _ in range(2)] == [
-        (0, "allowed: go on; 2 of 2 remain by 'fixed-window 2/day'"),
-        (0, "allowed: go on; 2 of 2 remain by 'fixed-window 2/day'"),
+        (0, "allowed: go on; 2 of 2 remaining under 'fixed-window 2/day'"),
+        (0, "allowed: go on; 2 of 2 remaining under 'fixed-window 2/day'"),
     ]
 
 
@@ -124,6 +124,6 @@ def test_a_store_that_does_not_answer_is_one_line_in_a_process_of_its_own():
 
 def test_who_named_no_store_is_told_which_one_was_asked(capsys, monkeypatch):
     store = f"redis://127.0.0.1:{servers.free_port()}"
-    monkeypatch.setattr(operate, "_STORE", store)
+    monkeypatch.setattr(commands, "_STORE", store)
     assert main(["hit", "1/s", "k"]) == 2
-    assert capsys.readouterr().err.endswith(f"(asked at {store}; --store names another)\n")
+    assert capsys.readouterr().err.endswith(f"(the default store is {store}; choose another with --store)\n")

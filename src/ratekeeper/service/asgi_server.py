@@ -1,22 +1,18 @@
-"""The application's side of ASGI."""
+"""The service behind ASGI: scopes to requests, responses to messages."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
-from ratekeeper.service.web import MAX_BODY, Problem, Request, Response, too_large
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+from ratekeeper.http.asgi_types import Receive, Scope, Send
+from ratekeeper.service.web import MAX_BODY, Problem, Response, ServiceRequest, too_large
 
 
-def request_of(scope: Scope, receive: Receive) -> Request:
-    """Return the request that a scope tells of."""
+def request_of(scope: Scope, receive: Receive) -> ServiceRequest:
+    """Return the request of a scope."""
     client = scope.get("client")
-    return Request(
+    return ServiceRequest(
         scope["method"],
         scope["path"],
         scope["query_string"],
@@ -27,14 +23,14 @@ def request_of(scope: Scope, receive: Receive) -> Request:
 
 
 async def respond(send: Send, response: Response) -> None:
-    """Send an answer."""
+    """Send a response."""
     headers = [*response.own, *response.common]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
 
 
 async def live(receive: Receive, send: Send, close: Callable[[], Awaitable[None]]) -> None:
-    """Hear when the server begins and ends."""
+    """Answer the lifespan messages; call `close` at shutdown."""
     while True:
         message = await receive()
         if message["type"] == "lifespan.shutdown":
@@ -44,7 +40,7 @@ async def live(receive: Receive, send: Send, close: Callable[[], Awaitable[None]
         await send({"type": "lifespan.startup.complete"})
 
 
-async def _read(receive: Receive, _: Request) -> bytes:
+async def _read(receive: Receive, _: ServiceRequest) -> bytes:
     content, more = b"", True
     while more:
         message = await receive()

@@ -20,12 +20,12 @@ from ratekeeper.playground.configs import (
 )
 from ratekeeper.playground.visitors import Visitors
 from ratekeeper.service.api import MOST_ENTRIES, newest_entries
-from ratekeeper.service.web import Request, Response, json_response
+from ratekeeper.service.web import Response, ServiceRequest, json_response
 from ratekeeper.stores import MemoryStore
 from ratekeeper.stores.protocol import Inspection
 
 if TYPE_CHECKING:
-    from ratekeeper.service.app import Service
+    from ratekeeper.service.shared import Service
     from ratekeeper.service.web import Router
 
 PREFIX = "playground"
@@ -50,45 +50,45 @@ class Demo:
         self._service = service
         self._visitors = Visitors()
 
-    async def hit(self, request: Request) -> Response:
-        asked = await self._read(request)
-        self._visitors.remember(asked.visitor, asked.rule)
-        return json_response(await asked.hit(), headers=asked.headers)
+    async def hit(self, request: ServiceRequest) -> Response:
+        demo_request = await self._read(request)
+        self._visitors.remember(demo_request.visitor, demo_request.rule)
+        return json_response(await demo_request.hit(), headers=demo_request.headers)
 
-    async def burst(self, request: Request) -> Response:
-        asked = await self._read(request)
-        count = read_number(asked.body, "count", 10, MOST_BURST)
-        concurrent = asked.body.get("concurrent", False)
+    async def burst(self, request: ServiceRequest) -> Response:
+        demo_request = await self._read(request)
+        count = read_number(demo_request.body, "count", 10, MOST_BURST)
+        concurrent = demo_request.body.get("concurrent", False)
         if not isinstance(concurrent, bool):
             raise Unusable("concurrent must be true or false", "concurrent")
-        self._visitors.remember(asked.visitor, asked.rule)
+        self._visitors.remember(demo_request.visitor, demo_request.rule)
         if concurrent:
-            answers = await asyncio.gather(*(asked.hit() for _ in range(count)))
+            answers = await asyncio.gather(*(demo_request.hit() for _ in range(count)))
         else:
-            answers = [await asked.hit() for _ in range(count)]
-        return json_response(answers, headers=asked.headers)
+            answers = [await demo_request.hit() for _ in range(count)]
+        return json_response(answers, headers=demo_request.headers)
 
-    async def reset(self, request: Request) -> Response:
+    async def reset(self, request: ServiceRequest) -> Response:
         visitor, headers = self._visitors.recognize(request)
         for rule in self._visitors.used(visitor):  # which stay known: while the store is away, it keeps what it has
             await self._limiter(rule).reset(visitor)
         return json_response({"ok": True}, headers=headers)
 
-    async def state(self, request: Request) -> Response:
-        asked = await self._read(request)
-        rule, limiter = asked.rule, asked.limiter
+    async def state(self, request: ServiceRequest) -> Response:
+        demo_request = await self._read(request)
+        rule, limiter = demo_request.rule, demo_request.limiter
         answer = {"algorithm": rule.algorithm, "rule": rule.text, "store": self._store, **_numbers(rule)}
         try:
-            (seen,) = (await limiter.inspect(asked.visitor)).values()
+            (seen,) = (await limiter.inspect(demo_request.visitor)).values()
         except StoreUnavailable:
             answer["state"] = None  # this process decides alone, and a peek says how
         else:
             answer |= _held(seen)
-            answer["key"] = seen.name or _text((PREFIX, rule.algorithm, rule.text, asked.visitor))
-        peek = await limiter.peek(asked.visitor, asked.cost)
+            answer["key"] = seen.name or _text((PREFIX, rule.algorithm, rule.text, demo_request.visitor))
+        peek = await limiter.peek(demo_request.visitor, demo_request.cost)
         answer |= {"degraded": peek.degraded or answer["state"] is None, "peek": _shown(peek)}
         answer["resetAfter"] = peek.reset_after
-        return json_response(answer, headers=asked.headers)
+        return json_response(answer, headers=demo_request.headers)
 
     @property
     def _store(self) -> str:
@@ -97,16 +97,16 @@ class Demo:
     def _limiter(self, rule: Rule) -> AsyncLimiter:
         return self._service.limiter(rule, prefix=PREFIX)
 
-    async def _read(self, request: Request) -> Asked:
+    async def _read(self, request: ServiceRequest) -> DemoRequest:
         body = read_body(await request.json())
         rule = read_rule(request.params["algorithm"], body)
         cost = read_number(body, "cost", 1, rates.MAX_LIMIT)
         visitor, headers = self._visitors.recognize(request)
-        return Asked(body, rule, cost, visitor, headers, self._limiter(rule), self._service.live.count)
+        return DemoRequest(body, rule, cost, visitor, headers, self._limiter(rule), self._service.live.count)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DemoRequest:
     """What a visitor asks for."""
 
     body: dict[str, Any]
@@ -123,12 +123,12 @@ class Asked:
         return _shown(decision)
 
 
-async def algorithms(_: Request) -> Response:
+async def algorithms(_: ServiceRequest) -> Response:
     """Answer with what the page has to know of each algorithm."""
     return json_response(listing())
 
 
-async def script(request: Request) -> Response:
+async def script(request: ServiceRequest) -> Response:
     """Answer with the Lua of an algorithm."""
     return Response(200, check_algorithm(request.params["algorithm"]).lua().encode(), content_type=TEXT)
 

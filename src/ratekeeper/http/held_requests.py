@@ -1,0 +1,50 @@
+"""A bound on the requests that are held for their shaping delay, per key and in total."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from threading import Lock
+
+from ratekeeper import forks
+from ratekeeper.errors import InvalidRule
+from ratekeeper.rates import show
+
+
+class HeldRequests:
+    """Counts the requests that this process holds, up to a bound."""
+
+    def __init__(self, max_total: int, max_per_key: int) -> None:
+        for argument, value in (("max_waiters", max_total), ("max_waiters_per_key", max_per_key)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InvalidRule(f"{argument} must be an int of at least 0, not {show(value)}")
+        self._max_total = max_total
+        self._max_per_key = max_per_key
+        self.after_fork()
+        forks.renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Count from zero: the threads and tasks that hold the parent's requests do not exist in a forked child."""
+        self._lock = Lock()
+        self._by_key: dict[Hashable, int] = {}
+        self._total = 0
+
+    def enter(self, key: Hashable) -> bool:
+        """Count one more request, if there is room."""
+        with self._lock:
+            held = self._by_key.get(key, 0)
+            if self._total >= self._max_total or held >= self._max_per_key:
+                return False
+            self._by_key[key] = held + 1
+            self._total += 1
+            return True
+
+    def leave(self, key: Hashable) -> None:
+        """Count one request less."""
+        with self._lock:
+            held = self._by_key.get(key, 0)
+            if not held:
+                return  # the thread that forked inside of a held request: its child never counted it
+            self._total -= 1
+            self._by_key[key] = held - 1
+            if held == 1:
+                del self._by_key[key]

@@ -1,0 +1,56 @@
+"""What all routes of the service share: one store, its limiters, and the counters."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+
+from ratekeeper import AsyncLimiter
+from ratekeeper.algorithms import Rule
+from ratekeeper.http import Headers
+from ratekeeper.http.http_limiter import HttpLimiter
+from ratekeeper.service import DEADLINE
+from ratekeeper.service.live import Live
+from ratekeeper.stores import Store
+
+MAX_LIMITERS = 1_000
+
+RulesGiven = str | Rule | Mapping[str, str | Rule]
+
+
+class Service:
+    """The state behind the routes."""
+
+    def __init__(self, store: Store, deadline: float = DEADLINE) -> None:
+        self.store = store
+        self._deadline = deadline
+        self.live = Live()
+        self._limiters: OrderedDict[Hashable, HttpLimiter] = OrderedDict()
+
+    def limiter(self, rules: RulesGiven, *, prefix: str = "ratekeeper") -> AsyncLimiter:
+        """Return a limiter on the service's store, for one rule or several by name.
+
+        The 1,000 most recently used limiters are kept.
+        """
+        limiter: AsyncLimiter = self.http_limiter(rules, prefix=prefix).limiter
+        return limiter
+
+    def http_limiter(self, rules: RulesGiven, *, prefix: str = "ratekeeper") -> HttpLimiter:
+        """Return a limiter together with its headers."""
+        key = (prefix, tuple(rules.items()) if isinstance(rules, Mapping) else rules)
+        return self.recall(key) or self.keep(key, rules, prefix=prefix)
+
+    def recall(self, key: Hashable) -> HttpLimiter | None:
+        """Return the limiter that is kept under a key."""
+        known = self._limiters.get(key)
+        if known is not None:
+            self._limiters.move_to_end(key)
+        return known
+
+    def keep(self, key: Hashable, rules: RulesGiven, *, prefix: str = "ratekeeper") -> HttpLimiter:
+        """Make a limiter and keep it under a key; the least recently used one is dropped."""
+        limiter = HttpLimiter(AsyncLimiter(rules, self.store, prefix=prefix, deadline=self._deadline), Headers())
+        self._limiters[key] = limiter
+        if len(self._limiters) > MAX_LIMITERS:
+            self._limiters.popitem(last=False)
+        return limiter
