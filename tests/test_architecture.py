@@ -281,6 +281,18 @@ except ratekeeper.StoreUnavailable as error:
     assert "pip install 'ratekeeper[redis]'" in said
 
 
+@pytest.mark.parametrize("module", ["http", "integrations.asgi", "integrations.wsgi"])
+def test_what_needs_no_framework_imports_little(module):
+    code = f"import sys, ratekeeper.{module}; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert (
+        loaded & {"redis", "msgspec", "starlette", "werkzeug", "httpx", "requests", "email.utils", "http.client"}
+        == set()
+    )
+
+
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_no_module_needs_scrolling_for_minutes(path):
     assert len(path.read_text("utf-8").splitlines()) <= 400

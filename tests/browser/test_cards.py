@@ -51,7 +51,7 @@ def test_reset_empties_every_card(page):
         card.press("Burst 10")
         expect(card.answers).to_have_count(10)
     page.get_by_role("button", name="Reset all counters").click()
-    expect(page.get_by_text("All counters are reset.")).to_be_visible()
+    expect(page.get_by_text("All counters have been reset.")).to_be_visible()
     for card in cards:
         expect(card.answers).to_have_count(0)
         card.agrees(10)

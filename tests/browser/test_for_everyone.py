@@ -85,7 +85,7 @@ def test_the_same_answer_again_is_told_again(page):
     card.field("cost").fill("11")
     status = card.root.get_by_role("status")
     card.press("Send request")
-    expect(status).to_have_text("denied: it can never fit")
+    expect(status).to_have_text("denied: the cost exceeds the limit")
     status.evaluate(
         """(node) => {
             window.told = 0;

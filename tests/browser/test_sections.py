@@ -119,10 +119,10 @@ def test_bad_numbers_of_the_comparison_are_refused_beside_their_field(visitor):
 
 def test_the_answers_lead_to_an_algorithm_and_lines_that_run(page):
     choice, code = page.locator("#choose .choice"), page.locator("#choose pre")
-    expect(choice).to_have_text("Take the token bucket.")
+    expect(choice).to_have_text("Use the token bucket.")
     exec(code.inner_text(), {})
-    page.get_by_label("Yes, smooth it out").check()
-    expect(choice).to_have_text("Take the leaky bucket, shaping.")
+    page.get_by_label("Yes, smooth out the traffic").check()
+    expect(choice).to_have_text("Use the leaky bucket, shaping.")
     exec(code.inner_text(), {})
     page.get_by_role("button", name="FastAPI").click()
     exec(code.inner_text(), {})
@@ -157,11 +157,13 @@ def test_redis_goes_away_and_comes_back_during_use(visit):
         card.agrees(9)
         expect(page.locator("#live .chip")).to_have_text("✓ Redis")
         server.stop()
-        banner = page.get_by_text("Redis is away. Until it is back, this process decides alone, by the same rules.")
+        banner = page.get_by_text(
+            "Redis is unavailable. Until it is back, this process decides on its own with the same rules."
+        )
         expect(banner).to_be_visible()
         card.press("Send request")
         expect(card.answers).to_have_count(2)
-        expect(card.root.locator(".reading")).to_have_text(re.compile("^9 of 10 left.*by this process alone$"))
+        expect(card.root.locator(".reading")).to_have_text(re.compile("^9 of 10 left.*decided by this process only$"))
         server.start()
         expect(banner).to_be_hidden()
         expect(page.locator("#live .chip")).to_have_text("✓ Redis")

@@ -66,11 +66,11 @@ test("the newest second is the bar at the right", () => {
 test("a denial counts down to its retry and then says so", () => {
   const denied = { allowed: false, remaining: 0, retryAfter: 3.2, delay: 0 };
   assert.equal(words(denied, 1).text, "denied, retry in 2.2 s");
-  assert.equal(words(denied, 4).text, "denied, may retry now");
+  assert.equal(words(denied, 4).text, "denied, can retry now");
 });
 
 test("a cost that never fits has no countdown", () => {
-  assert.equal(words({ allowed: false, retryAfter: null, delay: 0 }, 0).text, "denied: it can never fit");
+  assert.equal(words({ allowed: false, retryAfter: null, delay: 0 }, 0).text, "denied: the cost exceeds the limit");
 });
 
 test("a queued request says when it departs", () => {

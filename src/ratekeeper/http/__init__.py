@@ -1,9 +1,22 @@
-"""Rate limits over HTTP, with no framework in it: headers, client keys, the answer to a denial, and a client's view.
+"""Rate limits over HTTP, independent of any framework: for servers, and for clients.
 
-To read it: `headers` is what an answer says, `problem` the body of a denial, `parse` what a client reads; `request` is
-what is known of a request, `address` and `keys` say whose it is; `routes` is what an application writes down, and
-`gate` is the way of a request past all of it, which every integration shares. `outgoing` is the caller's side: a
-request that waits, is sent and is settled, with `holds` and `settlement`.
+Reading order, server side:
+
+- `request`: a request as the rest sees it; each integration adapts its framework's own
+- `client_keys`, `address`: key functions, which say who is limited
+- `headers`, `problem`: the headers of a response and the body of a denial; `structured` is the syntax of the headers
+- `routes`: a `Route` as an application writes it; `route_limits`: the same with its limiters, ready for decisions
+- `admission`: the flows that decide on a request and settle it; `held_requests` bounds how many are delayed
+- `gate`: `Gate` and `AsyncGate`, the interface for integrations
+
+Client side:
+
+- `parse`: the limits in a response's headers
+- `outgoing`: the flow of a request that waits for its budget and is sent; `backoff` remembers what servers asked for,
+  and `settlement` corrects costs
+
+Words: a *gate* decides whether a request may pass; an *admission* is its decision together with what belongs to it;
+to *settle* is to correct an estimated cost to the real one; a request is *held* while it waits for a shaping delay.
 """
 
 from ratekeeper.http.admission import Admission

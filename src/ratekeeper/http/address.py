@@ -1,4 +1,4 @@
-"""Whose request it is by address: the socket's peer, or what proxies that are trusted say of it."""
+"""The client's address: the peer of the socket, or the address that trusted proxies report."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ratekeeper.rates import show
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_MAX_LENGTH = 4096  # of a header that is read, from its end
+_MAX_LENGTH = 4096  # characters of a header that are read, from its end
 _IPV4 = re.compile(r"([0-9.]+)(?::[0-9]{1,5})?")
 _BRACKETED = re.compile(r"\[([^\[\]]+)\](?::[0-9]{1,5})?")
 _PAIR = re.compile(r"""\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[^"\\]|\\.)*)"|([^";,\s]+))\s*""")
-_MAX_COMMAS = 4  # inside of the quotes of one element
+_MAX_COMMAS = 4  # inside the quotes of one element
 
 
 class ClientAddress:
-    """Finds a client's address. IPv6 counts by its prefix, since one client has all of a network."""
+    """Finds the address of a client. IPv6 clients are counted by prefix: one client usually has a network."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ClientAddress:
             raise InvalidRule(f"ipv6_prefix must be from 1 to 128, not {ipv6_prefix}")
         self._networks, self._trusts_unix = _networks(trusted_proxies)
         if trusted_hops and (self._networks or self._trusts_unix):
-            raise InvalidRule("give trusted_proxies or trusted_hops, not both: one of them would be ignored")
+            raise InvalidRule("trusted_proxies and trusted_hops cannot be combined")
         self._hops = trusted_hops
         self._header = header
         self._join_lines = join_lines
@@ -64,7 +64,7 @@ class ClientAddress:
         return None if peer is None else self._named(peer)
 
     def _behind_proxies(self, request: Request, peer: str | None) -> IpAddress | None:
-        """Return the address that the proxies state; None when they are not trusted or state nothing usable."""
+        """Return the address that the proxies report; None if they are not trusted or report nothing usable."""
         if not self._hops and not self._trusts(peer):
             return None
         lines = request.header(self._header)
@@ -80,7 +80,7 @@ class ClientAddress:
             client = address
             if not self._is_proxy(address):
                 break
-        return client  # the farthest, if all are proxies
+        return client  # the most distant one, if all are proxies
 
     def _trusts(self, peer: str | None) -> bool:
         if peer is None:
@@ -94,14 +94,14 @@ class ClientAddress:
     def _name(self, text: str) -> str:
         address = parse_address(text)
         if address is None:
-            return f"address:{text}"  # what a server or a test client calls its peer
+            return f"address:{text}"  # the name that a server or a test client gives its peer
         if address.version == 4 or self._prefix == 128:
             return f"address:{address}"
         return f"address:{ipaddress.ip_network((int(address), self._prefix), strict=False)}"
 
 
 def stated_addresses(header: str, lines: Sequence[str]) -> Iterable[IpAddress | None]:
-    """Give the addresses that a header states, the nearest first; None for what is no address."""
+    """Return the addresses in a header, the nearest first; None stands for an entry that is not an address."""
     text = ",".join(lines)
     text = text[-_MAX_LENGTH:]
     if header == "x-forwarded-for":
@@ -110,7 +110,7 @@ def stated_addresses(header: str, lines: Sequence[str]) -> Iterable[IpAddress | 
 
 
 def parse_address(text: str) -> IpAddress | None:
-    """Read an address, with or without a port; an IPv4 address inside of an IPv6 one is unwrapped."""
+    """Read an address, with or without a port; an IPv4-mapped IPv6 address becomes an IPv4 address."""
     text = text.strip()
     match = _BRACKETED.fullmatch(text) or _IPV4.fullmatch(text)
     bare = text if match is None else match[1]
@@ -124,7 +124,7 @@ def parse_address(text: str) -> IpAddress | None:
 
 
 def _forwarded(pieces: list[str]) -> Iterator[IpAddress | None]:
-    """Read `Forwarded` from its end, so that nothing in front, a quote that is left open say, hides what follows."""
+    """Read `Forwarded` from its end, so that a malformed start cannot hide the entries after it."""
     while pieces:
         for commas in range(min(_MAX_COMMAS, len(pieces) - 1) + 1):
             pairs = _pairs(",".join(pieces[-1 - commas :]))
@@ -168,7 +168,7 @@ def _networks(given: Iterable[str]) -> tuple[tuple[IpNetwork, ...], bool]:
             network = ipaddress.ip_network(text)
         except (ValueError, TypeError) as error:
             raise InvalidRule(
-                f"trusted_proxies[{place}]: {error}; write an address, a network such as '10.0.0.0/8', or 'unix'"
+                f"trusted_proxies[{place}]: {error}; use an address, a network such as '10.0.0.0/8', or 'unix'"
             ) from None
         networks.append(network)
     return tuple(networks), trusts_unix

@@ -1,6 +1,6 @@
-"""Whose request it is: functions that make a key of a request, and how they are combined.
+"""Key functions: they compute the key of a request, and can be combined.
 
-Each key says what kind it is ("user:ada", "address:192.0.2.1"), so that no user can take the name of an address.
+Each key starts with its kind ("user:ada", "address:192.0.2.1"), so that a user name cannot collide with an address.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ratekeeper.ruleset import Keys
 from ratekeeper.stores.protocol import Key
 
 PartFunction = Callable[[Any], "Key | Awaitable[Key | None] | None"]
-"""Makes a key of a request; None says that there is none."""
+"""Returns the key of a request, or None if it has none."""
 KeyFunction = Callable[[Any], "Keys | Awaitable[Keys | None] | None"]
-"""Makes a key of a request, or a mapping with one for each rule."""
+"""Returns the key of a request, or a mapping with a key for each rule."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
-_LONG = 200  # characters; what a client sends may be of any length, a key may not
+_LONG = 200  # characters; longer values from clients are hashed, because keys have a maximum size
 
 
 def by_address(
@@ -35,11 +35,11 @@ def by_address(
     join_lines: bool = False,
     ipv6_prefix: int = 64,
 ) -> Callable[[Request], str | None]:
-    """Key by the client's address: the peer's or, past trusted proxies, the one that they state.
+    """Key by the client's address: the peer's or, behind trusted proxies, the one that they report.
 
-    `trusted_proxies` are addresses and networks ("unix": whoever comes through a Unix socket); or `trusted_hops` says
-    how many proxies there are. They are read from the right of `header`. A header in several lines falls back to the
-    peer, unless `join_lines` says that the proxy adds a line of its own, as HAProxy does.
+    `trusted_proxies` are addresses and networks ("unix" trusts every connection through a Unix socket); alternatively,
+    `trusted_hops` is the number of proxies. `header` is read from the right. If it occurs on several lines, the peer's
+    address is used, unless `join_lines` says that the proxy adds a line of its own, as HAProxy does.
     """
     return ClientAddress(
         trusted_proxies, trusted_hops=trusted_hops, header=header, join_lines=join_lines, ipv6_prefix=ipv6_prefix
@@ -47,7 +47,7 @@ def by_address(
 
 
 def by_user() -> Callable[[Request], str | Awaitable[str | None] | None]:
-    """Key by who is signed in; nobody has no key."""
+    """Key by the signed-in user; anonymous requests have no key."""
 
     def key(request: Request) -> str | Awaitable[str | None] | None:
         user = request.user_id
@@ -63,13 +63,13 @@ def by_user() -> Callable[[Request], str | Awaitable[str | None] | None]:
 
 
 def by_api_key(header: str = "x-api-key", *, scheme: str | None = None) -> Callable[[Request], str | None]:
-    """Key by a secret in a header, hashed before it goes anywhere; `scheme` is the word in front, such as "Bearer"."""
+    """Key by a secret in a header, hashed before it is stored; `scheme` is its prefix, such as "Bearer"."""
     name = _header_name(header)
 
     def key(request: Request) -> str | None:
         values = request.header(name)
         if len(values) != 1:
-            return None  # two would be two identities for one client
+            return None  # two values would give one client two identities
         secret = values[0].strip()
         if scheme is not None:
             word, _, secret = secret.partition(" ")
@@ -80,7 +80,7 @@ def by_api_key(header: str = "x-api-key", *, scheme: str | None = None) -> Calla
 
 
 def by_header(name: str) -> Callable[[Request], str | None]:
-    """Key by a header's value; no header, or several, have no key."""
+    """Key by the value of a header; without the header, or with several values, there is no key."""
     lower = _header_name(name)
 
     def key(request: Request) -> str | None:
@@ -96,7 +96,7 @@ def by_path() -> Callable[[Request], str | None]:
 
 
 def combine(*functions: PartFunction) -> PartFunction:
-    """Key by all of these together; there is no key if one of them has none."""
+    """Key by all of these together; if one of them has no key, there is no key."""
     _check_functions("combine", functions)
 
     def key(request: Any) -> Key | Awaitable[Key | None] | None:
@@ -125,7 +125,7 @@ def combine(*functions: PartFunction) -> PartFunction:
 
 
 def first_of(*functions: PartFunction) -> PartFunction:
-    """Key by the first of these that has one: the user, say, or else the address."""
+    """Key by the first of these that returns a key: for example the user, or else the address."""
     _check_functions("first_of", functions)
 
     def key(request: Any) -> Key | Awaitable[Key | None] | None:
@@ -149,12 +149,12 @@ def first_of(*functions: PartFunction) -> PartFunction:
 
 
 def digest(key: Key) -> bytes:
-    """Return 12 bytes that stand for a key and do not give it away."""
+    """Return 12 bytes that identify a key without revealing it."""
     return hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).digest()[:12]
 
 
 def check_function(argument: str, function: Any, also: str = "", *, for_asyncio: bool = True) -> None:
-    """Raise unless `function` can be called with the request, and with what it takes `also`."""
+    """Raise unless `function` can be called with the request, and with a second argument if `also` names one."""
     what = f"two arguments, the request and {also}" if also else "one argument, the request"
     if not callable(function):
         raise TypeError(f"{argument} must be a callable that takes the request, not {show(function)}")
@@ -163,7 +163,7 @@ def check_function(argument: str, function: Any, also: str = "", *, for_asyncio:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # a built-in that does not say
+        return  # a built-in without a signature
     try:
         signature.bind(*[None] * (2 if also else 1))
     except TypeError:
@@ -182,11 +182,11 @@ async def _awaited(found: Key | Awaitable[Key | None] | None) -> Key | None:
 
 
 def together(keys: Sequence[Key]) -> Key:
-    """Make one key of several, so that no two sequences of them make the same."""
+    """Combine several keys into one, so that different sequences give different keys."""
     parts = [key if isinstance(key, tuple) else (key,) for key in keys]
     if not any(isinstance(key, tuple) for key in keys):
         return tuple(part for group in parts for part in group)
-    # Each with its length in front, so that ("a", "b"), "c" and "a", ("b", "c") differ; it is longer than a plain one.
+    # Prefix each with its length, so that ("a", "b"), "c" and "a", ("b", "c") differ.
     return tuple(part for group in parts for part in (len(group), *group))
 
 
@@ -200,5 +200,5 @@ def _hash(text: str) -> str:
 
 def _header_name(name: Any) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name.lower()):
-        raise InvalidRule(f"{show(name)} is not the name of a header")
+        raise InvalidRule(f"{show(name)} is not a valid header name")
     return name.lower()

@@ -1,4 +1,4 @@
-"""What an answer's headers say of a decision.
+"""The response headers that report a decision.
 
 >>> from ratekeeper import FixedWindow, Limiter
 >>> from ratekeeper.testing import ManualClock
@@ -30,7 +30,7 @@ NAMES = (
     *("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit"),
     *("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "Retry-After"),
 )
-"""All headers that are ever written."""
+"""Every header that may be written."""
 
 
 @dataclass(frozen=True)
@@ -38,32 +38,32 @@ class Headers:
     """Which headers are written. `Headers.off()` writes none."""
 
     legacy: bool = True
-    """`X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds since the epoch), of the rule that binds."""
+    """`X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds since the epoch), of the deciding rule."""
     draft: Draft | None = 10
-    """The version of draft-ietf-httpapi-ratelimit-headers: 10 (which is what 8, 9 and 11 write, too), 7, 6 or None."""
+    """The version of draft-ietf-httpapi-ratelimit-headers: 10 (8, 9 and 11 use the same fields), 7, 6 or None."""
     retry_after: bool = True
-    """`Retry-After` on denials, if waiting helps."""
+    """`Retry-After` on denials, unless the request can never be admitted."""
     units: Mapping[str, str] = field(default_factory=dict)
-    """The quota unit of a rule, by its name: "content-bytes", say. Without one it is requests."""
+    """The quota unit of a rule, by its name, such as "content-bytes"; by default it is requests."""
     partition_key: Callable[[Any], bytes] | None = None
-    """Makes what is shown of a key, as `pk`; `digest` of `ratekeeper.http` gives away nothing."""
+    """Computes `pk` from a key; `ratekeeper.http.digest` does not reveal the key."""
 
     def __post_init__(self) -> None:
         if self.draft is not None and self.draft not in get_args(Draft):
             raise InvalidRule(f"draft must be 10, 7, 6 or None, not {show(self.draft)}")
         if not isinstance(self.units, Mapping) or not all(isinstance(unit, str) for unit in self.units.values()):
-            raise TypeError(f"units must be a mapping of rules' names to units, not {show(self.units)}")
+            raise TypeError(f"units must be a mapping of rule names to units, not {show(self.units)}")
         if self.partition_key is not None and not callable(self.partition_key):
             raise TypeError(f"partition_key must be a callable or None, not {show(self.partition_key)}")
 
     @classmethod
     def off(cls) -> Headers:
-        """Write no header at all."""
+        """Return options that write no headers."""
         return cls(legacy=False, draft=None, retry_after=False)
 
 
 class HeaderWriter:
-    """Writes the headers of decisions on one set of rules; what does not change is written once."""
+    """Writes the headers for one set of rules; constant parts are prepared once."""
 
     def __init__(self, rules: Mapping[str, Rule], options: Headers) -> None:
         self._options = options
@@ -71,7 +71,7 @@ class HeaderWriter:
         self._limits = {name: str(rule.limit) for name, rule in rules.items()}
         self._quotas = {name: _quota(rule, options.units.get(name)) for name, rule in rules.items()}
         self._policy = self._policies(None)
-        # What nearly all applications have, one rule and all headers, is written as bytes straight away.
+        # The common case, one rule and the default headers, is written directly as bytes.
         is_common = len(rules) == 1 and options.legacy and options.draft == 10 and options.partition_key is None
         self._common = (
             [value.encode() for value in (*self._limits.values(), *self._items.values())] if is_common else None
@@ -100,7 +100,7 @@ class HeaderWriter:
         return fields
 
     def encoded(self, decision: Decision, key: Any = None, now: float | None = None) -> EncodedFields:
-        """Return the headers as ASGI wants them: in bytes, the names in lower case."""
+        """Return the headers for ASGI: bytes, with the names in lower case."""
         if self._common is None or not decision.allowed:
             return encode(self.fields(decision, key, now))
         limit, item = self._common
@@ -119,7 +119,7 @@ class HeaderWriter:
             return f"{self._items[decision.rule]};r={decision.remaining}{time_left}"
         items = []
         for name, layer in (decision.layers or {decision.rule: decision}).items():
-            # In a denial, the time of a rule that was not exceeded says nothing about when to come back.
+            # In a denial, the time of a rule that was not exceeded does not tell when to retry.
             wait = None if layer.allowed and not decision.allowed else _wait(layer)
             time_left = "" if wait is None else f";t={ceil(wait)}"
             items.append(f"{self._items[name]};r={layer.remaining}{time_left}{self._partition(name, key)}")
@@ -153,17 +153,17 @@ class HeaderWriter:
 
 
 def encode(fields: Fields) -> EncodedFields:
-    """Return headers as ASGI wants them."""
+    """Encode headers for ASGI."""
     return [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in fields]
 
 
 def _quota(rule: Rule, unit: str | None) -> str:
-    window = max(1, ceil(rule.window_us / 1_000_000))  # whole seconds, rounded up: never more than there is
+    window = max(1, ceil(rule.window_us / 1_000_000))  # whole seconds, rounded up
     return f"q={rule.limit}{'' if unit is None else f';qu={structured.string(unit)}'};w={window}"
 
 
 def _wait(decision: Decision) -> float | None:
-    """How long until there is more: the retry time of a denial (None: never), otherwise until the key is fresh."""
+    """Return the retry time of a denial (None: never), otherwise the time until the key is back to full capacity."""
     if decision.allowed:
         own = decision.layers.get(decision.rule) if decision.layers else None
         return (own or decision).reset_after

@@ -1,6 +1,6 @@
-"""The way of a request out: wait for the budget, send, heed what the answer says, settle its cost.
+"""Outgoing requests: wait for the budget, send, back off as the response asks, and settle the cost.
 
-What differs between HTTP libraries is a `Library`.
+`Library` describes how HTTP libraries differ.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from ratekeeper.stores import Store
 from ratekeeper.waiting import check_timeout
 
 IDEMPOTENT = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE")
-_TRY_LATER = (429, 503)  # elsewhere, in a 202 say, Retry-After is not about the rate
+_TRY_LATER = (429, 503)  # in other responses, such as a 202, Retry-After is not about rate limits
 _Taken = Reservation | AsyncReservation
 _PORTS = {"http": 80, "https": 443}
 
 
 class Library(NamedTuple):
-    """What differs between HTTP libraries; all have a request's method and an answer's status and headers."""
+    """The differences between HTTP libraries; all have a method on requests, and a status and headers on responses."""
 
     can_repeat: Callable[[Any], bool]
-    """Whether a request's body can be sent a second time."""
+    """Tells whether the body of a request can be sent twice."""
     never_left: Callable[[Exception], bool]
-    """Whether a request failed before anything of it was sent."""
+    """Tells whether a request failed before any of it was sent."""
     read: Callable[[Any], Any]
-    """Read an answer to its end."""
+    """Reads a response to its end."""
     watch: Callable[[Any, Any, Settlement], None]
-    """Let a settlement see the body of a request's answer pass by, and its end."""
+    """Lets a settlement see the body of a response, chunk by chunk, and its end."""
 
 
 class Outgoing:
-    """What the adapters of all libraries share."""
+    """What the adapters for all libraries share."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class Outgoing:
         self._retries = retries
         self._retry_methods = frozenset(map(str.upper, retry_methods))
         self._library = library
-        self.own: Any = None  # the limiter, if it is to be closed with this
+        self.own: Any = None  # the limiter, if it was made here and has to be closed
         limiter = limit
         if not isinstance(limiter, Limiter | AsyncLimiter):
             self.own = limiter = kind(limiter, store)
         elif not isinstance(limiter, kind):
             raise TypeError(f"limit must be rules or of type {kind.__name__} here, not {show(limit)}")
         elif store != "memory://":
-            raise InvalidRule("store is for rules; a limiter has one already")
+            raise InvalidRule("store cannot be combined with a limiter, which already has one")
         if not callable(cost):
             arguments.by_name("cost", cost, list(limiter.rules), arguments.check_cost)
         self._limiter: Any = limiter
@@ -97,11 +97,11 @@ class Outgoing:
         self._ledger = Ledger(settle)
 
     def send(self, request: Any, send: Callable[[], Any]) -> Any:
-        """Send a request when it may go, and return the answer."""
+        """Send a request once it is admitted, and return the response."""
         return run(self._exchange(request, send, queues.Waiter))
 
     async def send_async(self, request: Any, send: Callable[[], Any]) -> Any:
-        """Send a request when it may go, and return the answer."""
+        """Send a request once it is admitted, and return the response."""
         return await run_async(self._exchange(request, send, queues.AsyncWaiter))
 
     def _exchange(self, request: Any, send: Callable[[], Any], make_waiter: Callable[[Clock], Any]) -> Flow[Any]:
@@ -119,16 +119,16 @@ class Outgoing:
                 if self._library.never_left(error):
                     yield from self._ledger.give_back(taken)
                 raise
-            is_to_repeat = self._heed(place, request, answer)
+            is_to_retry = self._back_off(place, request, answer)
             if self._ledger.settle_function is not None:
                 self._library.watch(request, answer, Settlement(self._ledger, taken))
-            if not (retries and is_to_repeat):
+            if not (retries and is_to_retry):
                 return answer
             retries -= 1
-            yield self._library.read(answer)  # which frees its connection, and settles
+            yield self._library.read(answer)  # frees its connection, and settles its cost
 
     def _until_admitted(self, key: Keys, place: Hashable, cost: Costs, waiter: Any) -> Flow[_Taken]:
-        """Wait until neither the server's answers nor the budget hold the request back."""
+        """Wait until the server's backoff is over and the budget admits the request."""
         timeout = self._timeout
         if not self._limiter.enabled:
             taken: _Taken = yield self._limiter.take(key, cost)
@@ -140,7 +140,8 @@ class Outgoing:
                 if deadline is not None and until > deadline:
                     raise RateLimited(_held_by_server((until - self._timer()) / 1e9))
                 yield waiter.sleep_until(until)
-            # The budget comes last, and what it admits is sent at once: or all of it would be when a hold ends.
+            # The budget comes last, and what it admits is sent at once: otherwise all that waited would be sent together
+            # when a backoff ends.
             if timeout == 0:
                 taken = yield from self._take_now(key, cost)
             else:
@@ -148,7 +149,7 @@ class Outgoing:
                 taken = yield self._limiter.wait_and_take(key, cost, left)
             if self._backoff.until(place) <= self._timer():
                 return taken
-            # While it waited, an answer came that says to wait longer.
+            # In the meantime, a response asked for a longer backoff.
             yield from self._ledger.give_back(taken)
 
     def _can_fit(self, cost: Costs) -> bool:
@@ -156,7 +157,7 @@ class Outgoing:
         return all(costs.get(name, 1) <= rule.limit for name, rule in self._rules.items())
 
     def _take_now(self, key: Keys, cost: Costs) -> Flow[_Taken]:
-        """Take it now or not at all, without a place in a queue: to wait there until others are answered is to wait."""
+        """Take it now or not at all, without a place in a queue, where it might have to wait for others."""
         taken: _Taken = yield self._limiter.take(key, cost)
         decision = taken.decision
         if decision.allowed and decision.delay:
@@ -166,8 +167,8 @@ class Outgoing:
             raise RateLimited(decision)
         return taken
 
-    def _heed(self, place: Hashable, request: Any, answer: Any) -> bool:
-        """Hold back what follows if the answer says so; return whether this request may be sent again."""
+    def _back_off(self, place: Hashable, request: Any, answer: Any) -> bool:
+        """Back off if the response asks for it; return whether to send the request again."""
         limits = parse_headers(answer.headers)
         is_refused = answer.status_code in _TRY_LATER
         if not is_refused:
@@ -185,7 +186,7 @@ class Outgoing:
 
 
 def by_host(request: Any) -> str | None:
-    """Key by the host that a request goes to, and its port unless that is the scheme's own."""
+    """Key by the host of a request, and its port unless it is the default of the scheme."""
     parts = urlsplit(str(request.url))
     if parts.hostname is None:
         return None

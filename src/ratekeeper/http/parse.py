@@ -1,4 +1,4 @@
-"""What a server's headers tell its client: the other side of `headers`. What is malformed is ignored.
+"""Read the limits in a server's response headers: the counterpart of `headers`. Malformed values are ignored.
 
 >>> answer = {"RateLimit-Policy": '"user";q=100;w=60', "RateLimit": '"user";r=0;t=17'}
 >>> limits = parse_headers(answer)
@@ -11,19 +11,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
 from ratekeeper.clock import wall_clock
 from ratekeeper.http.structured import Item, Malformed, read_dictionary, read_list
 
 _SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
-_AN_EPOCH = 500_000_000  # seconds: above it an X-RateLimit-Reset is a moment, below it a time to wait
-_IN_MILLISECONDS = 100_000_000_000  # above it, that moment is in milliseconds
+_AN_EPOCH = 500_000_000  # an X-RateLimit-Reset above this is a point in time, below it a number of seconds to wait
+_IN_MILLISECONDS = 100_000_000_000  # above this, it is in milliseconds
 
 
 class QuotaPolicy(NamedTuple):
-    """An item of `RateLimit-Policy`: what the server promises to a partition of its clients."""
+    """An item of `RateLimit-Policy`: a quota that the server grants to a partition of its clients."""
 
     name: str
     quota: int
@@ -33,7 +32,7 @@ class QuotaPolicy(NamedTuple):
 
 
 class ServiceLimit(NamedTuple):
-    """An item of `RateLimit`, or what the older headers say: how the client stands now."""
+    """An item of `RateLimit` or of the older headers: what the client has left."""
 
     policy: str
     remaining: int
@@ -42,7 +41,7 @@ class ServiceLimit(NamedTuple):
 
 
 class ServerLimits(NamedTuple):
-    """All that an answer's headers say about limits."""
+    """Everything that the headers of a response say about limits."""
 
     policies: tuple[QuotaPolicy, ...]
     limits: tuple[ServiceLimit, ...]
@@ -50,14 +49,14 @@ class ServerLimits(NamedTuple):
 
     @property
     def wait(self) -> float:
-        """How long to wait before the next request: `Retry-After`, or until every exhausted limit has more."""
+        """Seconds to wait before the next request: `Retry-After`, or until every exhausted limit resets."""
         if self.retry_after is not None:
             return self.retry_after
         return max((limit.reset_after or 0.0 for limit in self.limits if limit.remaining <= 0), default=0.0)
 
 
 def parse_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]], now: float | None = None) -> ServerLimits:
-    """Read the limits from an answer's headers. `now` is in seconds since the epoch; without it the `Date` header's."""
+    """Read the limits from response headers. `now` is in seconds since the epoch; the default is the `Date` header."""
     fields: dict[str, str] = {}
     for name, value in headers.items() if isinstance(headers, Mapping) else headers:
         lower = name.lower()
@@ -99,7 +98,7 @@ def _limits(text: str) -> Iterable[ServiceLimit]:
 
 
 def _older(fields: Mapping[str, str], now: float) -> Iterable[ServiceLimit]:
-    """Read version 7 of the draft, then version 6, then the headers that everybody made up."""
+    """Read version 7 of the draft, then version 6, then the non-standard `X-RateLimit-*` headers."""
     try:
         dictionary = read_dictionary(fields.get("ratelimit", ""))
     except Malformed:
@@ -140,7 +139,11 @@ def _retry_after(text: str | None, now: float) -> float | None:
 
 
 def _date(text: str | None) -> float | None:
+    if text is None:
+        return None
+    from email.utils import parsedate_to_datetime  # only when there is a date to read: it takes milliseconds to import
+
     try:
-        return None if text is None else parsedate_to_datetime(text).timestamp()
+        return parsedate_to_datetime(text).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

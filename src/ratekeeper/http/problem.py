@@ -1,4 +1,4 @@
-"""The body of a denial: a problem document (RFC 9457), plain text or a small page, by what the client accepts."""
+"""The body of a denial: a problem document (RFC 9457), plain text or HTML, as the client accepts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ratekeeper.decision import Decision
 
 PROBLEM_TYPE = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 TITLE = "Request cannot be satisfied as assigned quota has been exceeded"
-_MEDIA_TYPES = {  # what is asked for, and what it gets; the first is for those who do not mind
+_MEDIA_TYPES = {  # accepted type: type of the body
     "application/problem+json": "application/problem+json",
     "application/json": "application/problem+json",
     "text/plain": "text/plain; charset=utf-8",
@@ -21,14 +21,14 @@ _DEFAULT = "application/problem+json"
 
 
 class DenialBody(NamedTuple):
-    """A body and its type."""
+    """A body and its content type."""
 
     content_type: str
     content: bytes
 
 
 def body(decision: Decision, accept: str = "") -> DenialBody:
-    """Return the body of a denial, in the form that an `Accept` header asks for."""
+    """Return the body of a denial in the format that the `Accept` header asks for."""
     content_type = negotiate(accept)
     if content_type.startswith("text/html"):
         text = (
@@ -59,7 +59,7 @@ def violated(decision: Decision) -> list[str]:
 
 
 def negotiate(accept: str) -> str:
-    """Return the content type for an `Accept` header; whoever accepts none of ours gets a problem document."""
+    """Return the content type for an `Accept` header; the default is a problem document."""
     best, best_quality = _DEFAULT, 0.0
     for part in accept[:1000].split(","):
         media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))

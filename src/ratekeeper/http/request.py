@@ -1,4 +1,4 @@
-"""What the rest of `ratekeeper.http` knows of a request, whichever framework it came through."""
+"""Requests and responses as the rest of `ratekeeper.http` sees them, whichever framework they came through."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Request(Protocol):
-    """A request. An integration adapts what its framework has; nothing is computed before it is asked for."""
+    """A request. Integrations adapt their framework's request; every value is computed only when it is used."""
 
     @property
     def method(self) -> str:
-        """The method in capitals; "WEBSOCKET" for a connection that is to be one."""
+        """The method in upper case; "WEBSOCKET" for a WebSocket handshake."""
 
     @property
     def path(self) -> str:
@@ -19,31 +19,31 @@ class Request(Protocol):
 
     @property
     def peer(self) -> str | None:
-        """The address of the other end of the socket; None if it has none, as a Unix socket has."""
+        """The address of the peer; None if there is none, as with a Unix socket."""
 
     @property
     def user_id(self) -> str | Awaitable[str | None] | None:
-        """Who is signed in, if the framework knows; some have to look it up first."""
+        """The signed-in user, if the framework knows; an awaitable if it has to be looked up first."""
 
     @property
     def raw(self) -> Any:
-        """What the framework has: an ASGI scope, a WSGI environ, a request object."""
+        """The framework's own object: an ASGI scope, a WSGI environ or a request."""
 
     def header(self, name: str) -> Sequence[str]:
-        """Return the values of a header, one for each line it came in; `name` is in lower case."""
+        """Return the values of a header, one for each header line; `name` is in lower case."""
 
 
 class Answer(NamedTuple):
-    """What a request was answered with, as far as a settlement needs it."""
+    """The application's response, as far as a settlement needs it."""
 
     status: int
-    """The status; 500 if the application raised."""
+    """The status code; 500 if the application raised an exception."""
     size: int
-    """How many bytes the body had."""
+    """The size of the body in bytes."""
 
 
 class Reply(NamedTuple):
-    """An answer that is given instead of the application's."""
+    """A response that is sent instead of the application's."""
 
     status: int
     headers: list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""What is limited, and how: rules for a part of an application's paths and methods."""
+"""Routes: rules for some of an application's paths and methods."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ _PARAMETER = re.compile(r"\{[^{}/]+\}")
 
 @dataclass(frozen=True)
 class Route:
-    """Rules for the paths that `path` matches; of several routes, the first that matches counts.
+    """Rules for the paths that `path` matches; of several routes, the first match applies.
 
-    In a path, `{name}` stands for one segment and a `*` at the end for anything: `/users/{id}`, `/api/*`. What is left
-    out is as for the whole application.
+    In a path, `{name}` matches one segment, and a `*` at the end matches anything: `/users/{id}`, `/api/*`. Options
+    that are left out are those of the whole application.
     """
 
     path: str
     limit: Limit
-    """Rules, a limiter, or a function that gives the rules for a request (a plan's, say); None: not limited."""
+    """Rules, a limiter, or a function that returns the rules for a request; None means no limit."""
     methods: Collection[str] | None = None
-    """The methods; "WEBSOCKET" is one. None: all."""
+    """The methods, of which "WEBSOCKET" is one; None means all."""
     key: KeyFunction | None = None
     cost: Costs | CostFunction | None = None
     settle: SettleFunction | None = None
-    """Given the request and the answer, returns the real cost, which is then charged or given back."""
+    """Returns the real cost for a request and its answer; the difference is charged or given back."""
     name: str | None = None
-    """Routes of one name share what is used; without one, each counts for itself."""
+    """Routes with the same name share their usage; without a name, each route has its own."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not self.path.startswith(("/", "*")):
             raise InvalidRule(f"a route's path must begin with '/', unlike {show(self.path)}")
         if "*" in self.path[:-1]:
-            raise InvalidRule(f"a route's path may have a '*' at its end only, unlike {show(self.path)}")
+            raise InvalidRule(f"a route's path may have a '*' only at its end, unlike {show(self.path)}")
         if isinstance(self.methods, str):
             raise TypeError(f"a route's methods must be a list such as ['POST'], not {show(self.methods)}")
         for method in self.methods or ():
@@ -57,16 +57,16 @@ class Route:
 
     @property
     def title(self) -> str:
-        """The route in words."""
+        """The route as text, such as "POST /login"."""
         return " ".join((*sorted(map(str.upper, self.methods or ())), self.path))
 
     @property
     def matches_all(self) -> bool:
-        """Whether every request is this route's."""
+        """Whether the route matches every request."""
         return self.methods is None and self.path == "*"
 
     def matcher(self) -> Callable[[Request], bool]:
-        """Return what tells whether a request is this route's."""
+        """Return a function that tells whether a request matches this route."""
         matches = path_matcher(self.path)
         if self.methods is None:
             return lambda request: matches(request.path)
@@ -77,13 +77,13 @@ class Route:
 
 
 def exemption(text: str) -> Route:
-    """Return the route of an exemption: "/healthz", or "GET /healthz"."""
+    """Return the route of an exemption such as "/healthz" or "GET /healthz"."""
     method, space, path = text.partition(" ") if isinstance(text, str) else (text, "", "")
     return Route(path.strip(), None, methods=[method]) if space else Route(text, None)
 
 
 def path_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a path is of this pattern."""
+    """Return a function that tells whether a path matches this pattern."""
     if "{" not in pattern and "}" not in pattern:
         if pattern.endswith("*"):
             start = pattern[:-1]
@@ -98,5 +98,5 @@ def path_matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def is_rules_function(limit: Any) -> bool:
-    """Whether a limit depends on the request."""
+    """Tell whether a limit is a function of the request."""
     return callable(limit) and not isinstance(limit, Limiter | AsyncLimiter | str | Mapping)

@@ -1,4 +1,4 @@
-"""Settlements: the cost of a request is corrected once its answer is there."""
+"""Settlements: the cost of a sent request is corrected once its response has been read."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from ratekeeper.reservations import AsyncReservation, Reservation
 from ratekeeper.ruleset import Costs
 
 RealCost = Callable[[Any], "Costs | None"]
-"""Given the whole answer, returns the real cost; None leaves it at the estimate."""
+"""Returns the real cost for a complete response; None keeps the estimate."""
 
-_MAX_BODY = 16 * 2**20  # bytes of an answer that are kept for its settlement
+_MAX_BODY = 16 * 2**20  # bytes of a response that are kept for its settlement
 _log = logging.getLogger("ratekeeper")
 
 
 class Ledger:
-    """Corrects what the requests of a client took from one limiter's budget."""
+    """Corrects what a client's requests took from the budget of one limiter."""
 
     def __init__(self, settle: RealCost | None) -> None:
         self.settle_function = settle
         self._logged: set[str] = set()
 
     def give_back(self, taken: Reservation | AsyncReservation) -> Flow[None]:
-        """Give back what a request took that is not sent."""
+        """Give back what an unsent request took."""
         try:
             yield taken.give_back()
         except StoreUnavailable:
             self._log_once("the store is unavailable; the cost of an unsent request was not given back")
 
     def settle(self, taken: Reservation | AsyncReservation, make_answer: Callable[[], Any]) -> Flow[None]:
-        """Charge what an answer cost more than was taken, or give back what it cost less."""
+        """Charge what a request cost above its estimate, or give back what it cost below."""
         try:
             real = None if self.settle_function is None else self.settle_function(make_answer())
             if real is not None:
@@ -50,7 +50,7 @@ class Ledger:
 
 
 class Settlement:
-    """Keeps a copy of one answer's body while it passes, and settles at its end; what is cut off is not settled."""
+    """Copies the body of one response as it is read, and settles at its end; an incomplete body is not settled."""
 
     def __init__(self, ledger: Ledger, taken: Reservation | AsyncReservation) -> None:
         self._ledger = ledger
@@ -59,7 +59,7 @@ class Settlement:
         self._size = 0
 
     def keep(self, chunk: bytes) -> None:
-        """Keep a part of the body."""
+        """Keep a chunk of the body."""
         self._size += len(chunk)
         if self._size <= _MAX_BODY:
             self._chunks.append(chunk)
@@ -67,11 +67,11 @@ class Settlement:
             self._chunks.clear()
 
     def run(self, make_answer: Callable[[bytes], Any]) -> None:
-        """Settle; `make_answer` makes an answer of the whole body."""
+        """Settle; `make_answer` returns a response with the whole body."""
         run(self._flow(make_answer))
 
     async def run_async(self, make_answer: Callable[[bytes], Any]) -> None:
-        """Settle; `make_answer` makes an answer of the whole body."""
+        """Settle; `make_answer` returns a response with the whole body."""
         await run_async(self._flow(make_answer))
 
     def _flow(self, make_answer: Callable[[bytes], Any]) -> Flow[None]:

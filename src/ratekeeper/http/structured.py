@@ -1,4 +1,4 @@
-"""The part of Structured Fields (RFC 9651) that the RateLimit fields need: lists of items with parameters."""
+"""The part of Structured Fields (RFC 9651) that the RateLimit fields use: lists of items with parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 BareItem = str | int | float | bytes | bool
 MAX_INTEGER = 999_999_999_999_999
-MAX_LENGTH = 8192  # of a field that is read: a server's answer is no reason to work for long
+MAX_LENGTH = 8192  # characters of a field that are read, so that a response cannot cost much time
 
 _KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,3})?")
@@ -22,7 +22,7 @@ _SPACES = re.compile(r" *")
 
 
 class Malformed(ValueError):
-    """A field that is not what its grammar says."""
+    """A field that does not follow the grammar."""
 
 
 class Item(NamedTuple):
@@ -33,7 +33,7 @@ class Item(NamedTuple):
 
 
 def string(text: str) -> str:
-    """Write a String; what is not printable ASCII is written with backslashes."""
+    """Write a String; characters other than printable ASCII are escaped."""
     plain = "".join(char if " " <= char <= "~" else char.encode("unicode_escape").decode() for char in text)
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -73,7 +73,7 @@ def _members(text: str, *, named: bool) -> list[tuple[str, Item]]:
         if at < len(text):
             _, at = _take(_COMMA, text, at)
             if at == len(text):
-                raise Malformed("a comma with nothing behind it")
+                raise Malformed("a trailing comma")
     return members
 
 

@@ -1,9 +1,17 @@
-"""The HTTP service: the library's operations over HTTP, and the page that shows them.
+"""The HTTP service: the library's operations over HTTP. Needs `ratekeeper[server]`.
 
-To read it: `web` is what a route needs (request, response, router, problems); `app` is the ASGI application and what
-all routes share; `bodies` reads what a request asks for, `api` answers it, `guards` turns away whom it is not for;
-`live` counts; `openapi` describes it; `asgi` and `rsgi` are the servers' side; `serve` is the command. Needs
-`ratekeeper[server]`.
+Reading order:
+
+- `web`: what a route needs, a small framework: `ServiceRequest`, `Response`, `Router`, and `Problem` for every error
+- `shared`: `Service`, the state that routes share: one store, its limiters, and the counters of `live`
+- `bodies`: the JSON bodies, read into a limiter, a key and a cost
+- `api`: the routes under `/v1`, described by `openapi`
+- `guards`: which requests are rejected before they reach a route
+- `app`: `create_app`, which puts these and the playground together
+- `asgi_server`, `rsgi`: the application as servers call it; `serve`: the command `ratekeeper serve`
+
+Words: a *problem* is an error response (RFC 9457); a *guard* rejects requests from other sites or without the token;
+a decision is *degraded* when the store was unavailable and this process decided.
 """
 
-DEADLINE = 0.1  # seconds that Redis has for a decision, unless told
+DEADLINE = 0.1  # default: seconds to wait for Redis before this process decides

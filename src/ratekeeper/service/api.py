@@ -1,4 +1,4 @@
-"""The routes under /v1, and those that say how the service is."""
+"""The routes under /v1, and the health checks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ratekeeper.http.http_limiter import HttpLimiter
     from ratekeeper.service.shared import Service
 
-MOST_ENTRIES = 1_000  # of a log, the newest
+MOST_ENTRIES = 1_000  # the newest ones of a log
 _encode = msgspec.json.Encoder().encode
 
 
 def mount(router: Router, service: Service) -> None:
-    """Add the routes."""
+    """Add the routes to the router."""
     api = Api(service)
     router.add("POST", "/v1/hit", api.hit)
     router.add("POST", "/v1/peek", api.peek)
@@ -37,7 +37,7 @@ def mount(router: Router, service: Service) -> None:
 
 
 class Api:
-    """What the routes do."""
+    """The handlers of the routes."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -89,7 +89,7 @@ class Api:
         return json_response({"status": "ok"})
 
     async def readyz(self, _: ServiceRequest) -> Response:
-        """Ask the store; while it is away the service still answers, so that is no reason to take it out of service."""
+        """Check the store. The status is 200 either way: without the store the service still decides."""
         return json_response({"status": await self._store()})
 
     async def _store(self) -> str:
@@ -97,7 +97,7 @@ class Api:
         return "degraded" if decision.degraded else "healthy"
 
     async def _do(self, operation: str, request: ServiceRequest, always_200: bool = True) -> Response:
-        """Do what is no hit; a charge or a refund is done, however the key stands afterwards."""
+        """Peek, charge or refund; a charge or a refund is done whatever state the key is in afterwards."""
         http_limiter, key, cost = bodies.read(await request.body(), self._service)
         try:
             decision = await getattr(http_limiter.limiter, operation)(key, cost)
@@ -121,7 +121,7 @@ def _decided(decision: Decision, http_limiter: HttpLimiter, always_200: bool) ->
 
 
 def decision_fields(decision: Decision) -> dict[str, Any]:
-    """Return a decision as JSON has it."""
+    """Return a decision as plain data for JSON."""
     allowed, limit, remaining, retry_after, reset_after, delay, rule, layers, degraded = decision
     return {
         "allowed": allowed,
@@ -137,7 +137,7 @@ def decision_fields(decision: Decision) -> dict[str, Any]:
 
 
 def inspection_fields(seen: Inspection) -> dict[str, Any]:
-    """Return how a key is stored as JSON has it; `encoding` says how `raw` is written."""
+    """Return an inspection as plain data for JSON; `encoding` names the encoding of `raw`."""
     raw, encoding = _readable(seen.raw)
     return {
         "rule": seen.rule,
@@ -151,13 +151,13 @@ def inspection_fields(seen: Inspection) -> dict[str, Any]:
 
 
 def newest_entries(state: dict[str, Any]) -> dict[str, Any]:
-    """Cut a log to its newest entries; its count is of all."""
+    """Cut a log to its newest entries; its count still covers all."""
     return state | {"entries": state["entries"][-MOST_ENTRIES:]} if "entries" in state else state
 
 
 def _readable(raw: Any) -> tuple[Any, str]:
     if isinstance(raw, int):
-        return f"{raw:#x}", "text"  # what reads JSON may have no integers so large
+        return f"{raw:#x}", "text"  # many JSON readers have no integers this large
     if isinstance(raw, list | tuple):
         raw = raw[-MOST_ENTRIES:]
     values = raw if isinstance(raw, list) else [raw]

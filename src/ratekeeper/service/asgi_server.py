@@ -45,7 +45,7 @@ async def _read(receive: Receive, _: ServiceRequest) -> bytes:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Problem(400, "the body ended early")
+            raise Problem(400, "the body ended prematurely")
         content += message.get("body", b"")
         if len(content) > MAX_BODY:
             raise too_large()

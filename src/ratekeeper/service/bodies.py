@@ -1,4 +1,4 @@
-"""What a request asks for: rules, keys, costs. Whatever cannot be used is a problem that names the field."""
+"""Request bodies: rules, keys and costs. Invalid input becomes a problem that names the field."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULE_FIELDS = ("algorithm", *_FIELDS)
 if TYPE_CHECKING:
 
     class RuleFields(msgspec.Struct, frozen=True):
-        """A rule, as its constructor takes it."""
+        """A rule as the fields of its constructor."""
 
         algorithm: str | None = None
 
@@ -42,7 +42,7 @@ else:
 
 
 class RequestBody(RuleFields, frozen=True, forbid_unknown_fields=True):
-    """One rule, as fields or as a text, and a key; or several rules by name, and a key and a cost for each."""
+    """One rule, as fields or as text, and a key; or several rules by name, with a key and a cost for each."""
 
     key: JsonKey | None = None
     cost: int | dict[str, int] = 1
@@ -55,7 +55,7 @@ _decode = msgspec.json.Decoder(RequestBody).decode
 
 
 def read(content: bytes, service: Service) -> tuple[HttpLimiter, Any, Any]:
-    """Return what a request's body asks for: a limiter, a key or several, a cost or several."""
+    """Return the limiter, the key or keys, and the cost or costs that a body names."""
     try:
         body = _decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -71,7 +71,7 @@ def read(content: bytes, service: Service) -> tuple[HttpLimiter, Any, Any]:
 
 
 def rule_of(fields: RuleFields, at: str = "") -> Rule:
-    """Make a rule of its fields; `at` is where they are in the body."""
+    """Return the rule of some fields; `at` is their place in the body."""
     given = {name: getattr(fields, name) for name in _FIELDS if getattr(fields, name) is not None}
     try:
         return from_fields(fields.algorithm, given)
@@ -80,21 +80,21 @@ def rule_of(fields: RuleFields, at: str = "") -> Rule:
 
 
 def invalid(error: InvalidRule, at: str = "", names: Iterable[str] = ("key", "cost")) -> Problem:
-    """Say what the library found, which names the argument first."""
+    """Return the problem for an error of the library, whose message begins with the argument."""
     name = blamed(error, names) or ""
     return Problem(400, f"{at}{error}", field=f"{at}{name}".rstrip(".") or None)
 
 
 def _check_cost(body: RequestBody) -> None:
-    """Check a cost that is not simply a number above 0; for those operations, too, that have no use for it."""
+    """Check a cost that is not simply a positive number, also for operations that ignore it."""
     cost = body.cost
     if isinstance(cost, int):
         raise Problem(400, f"cost must be an integer of at least 1, not {cost}", field="cost")
     if body.rules is None:
-        raise Problem(400, "cost by name is for several rules; one rule has a number", field="cost")
+        raise Problem(400, "cost by name needs rules; for one rule, cost is a number", field="cost")
     for name, each in cost.items():
         if name not in body.rules:
-            raise Problem(400, f"cost names {name!r}, which is none of the rules", field=f"cost.{name}")
+            raise Problem(400, f"cost names {name!r}, which is not one of the rules", field=f"cost.{name}")
         if each < 0:
             raise Problem(400, f"cost.{name} must be an integer of at least 0, not {each}", field=f"cost.{name}")
 
@@ -102,16 +102,16 @@ def _check_cost(body: RequestBody) -> None:
 def _limited(body: RequestBody, service: Service) -> HttpLimiter:
     if body.rules is None:
         if body.keys is not None:
-            raise Problem(400, "keys is for several rules, by name; one rule has a key", field="keys")
+            raise Problem(400, "keys needs rules; for one rule, use key", field="keys")
         if body.rule is None:
-            raise Problem(400, "key is missing", field="key")
+            raise Problem(400, "key is required", field="key")
         _check_alone(body, "rule")
         return service.http_limiter(_parsed(body.rule, "rule"))
     if body.rule is not None:
-        raise Problem(400, "rule and rules exclude each other", field="rule")
+        raise Problem(400, "rule and rules cannot be combined", field="rule")
     _check_alone(body, "rules")
     if not 1 <= len(body.rules) <= MOST_RULES:
-        raise Problem(400, f"rules must have from 1 to {MOST_RULES}, not {len(body.rules)}", field="rules")
+        raise Problem(400, f"rules must have 1 to {MOST_RULES} entries, not {len(body.rules)}", field="rules")
     made = {
         name: _parsed(rule, f"rules.{name}") if isinstance(rule, str) else rule_of(rule, f"rules.{name}.")
         for name, rule in body.rules.items()
@@ -125,7 +125,7 @@ def _limited(body: RequestBody, service: Service) -> HttpLimiter:
 def _check_alone(body: RequestBody, beside: str) -> None:
     for name in RULE_FIELDS:
         if getattr(body, name) is not None:
-            raise Problem(400, f"{name} and {beside} exclude each other", field=name)
+            raise Problem(400, f"{name} and {beside} cannot be combined", field=name)
 
 
 def _parsed(text: str, at: str) -> Rule:
@@ -134,13 +134,13 @@ def _parsed(text: str, at: str) -> Rule:
     except InvalidRule as error:
         raise Problem(400, f"{at}: {error}", field=at) from None
     if len(rules) != 1:
-        raise Problem(400, f"{at} must be one rule, not {len(rules)}; several go into rules, by name", field=at)
+        raise Problem(400, f"{at} must be one rule, not {len(rules)}; use rules for several, by name", field=at)
     return rules[0]
 
 
 def _key(body: RequestBody) -> Any:
     if (body.key is None) == (body.keys is None):
         raise Problem(
-            400, "one of key and keys is needed" if body.key is None else "key and keys exclude each other", field="key"
+            400, "key or keys is required" if body.key is None else "key and keys cannot be combined", field="key"
         )
     return body.keys if body.key is None else body.key

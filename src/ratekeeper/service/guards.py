@@ -1,4 +1,4 @@
-"""Who may ask: programs and our own pages, not pages of other sites; and for some things, only who has the token."""
+"""Guards: requests from pages of other sites are rejected, and some calls require the token."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Collection
 from ratekeeper.service.web import JSON, Problem, ServiceRequest
 
 _SAFE = ("GET", "HEAD")
-_FROM_HERE = (b"same-origin", b"none")  # none: typed in, a bookmark, no page at all
+_FROM_HERE = (b"same-origin", b"none")  # none: a typed address or a bookmark
 
 
 class Guards:
-    """Turns away what a browser sends on behalf of another site.
+    """Rejects requests that a browser sends on behalf of another site.
 
-    A name that an attacker made point here (DNS rebinding) is told by the Host; an address in its place cannot be made
-    to point anywhere. A request of another site's page is told by Origin and Sec-Fetch-Site, which pages cannot set. A
-    form cannot send JSON.
+    The Host header reveals a name that an attacker has pointed here (DNS rebinding); an IP address cannot be redirected
+    in this way. Origin and Sec-Fetch-Site, which pages cannot set, reveal requests from another site's page. A form
+    cannot send JSON.
     """
 
     def __init__(self, hosts: Collection[str] = (), token: str | None = None) -> None:
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
         self._token = None if token is None else token.encode()
-        self._known: set[bytes] = set()  # Host headers that were found to be fine
+        self._known: set[bytes] = set()  # Host headers that have passed the check
 
     def check(self, request: ServiceRequest) -> None:
-        """Raise a problem for whom this is not for."""
+        """Raise a problem if the request must be rejected."""
         headers = request.headers
         host = headers.get(b"host", b"")
         if host not in self._known:
@@ -41,7 +41,7 @@ class Guards:
             _check_content_type(headers)
 
     def check_token(self, request: ServiceRequest) -> None:
-        """Raise a problem for who needs the token and does not have it."""
+        """Raise a problem if the token is missing or wrong."""
         if self._token is None:
             return
         scheme, _, given = request.headers.get(b"authorization", b"").partition(b" ")
@@ -61,7 +61,7 @@ class Guards:
 
 
 def host_name(host: str) -> str | None:
-    """Return the name or address in a Host header, without the port; None if it is none."""
+    """Return the name or address in a Host header, without the port; None if it is malformed."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         name, port = host, "0"
@@ -79,7 +79,7 @@ def _is_address(name: str) -> bool:
 
 
 def _is_navigation(request: ServiceRequest) -> bool:
-    """Whether somebody followed a link to here."""
+    """Tell whether the user followed a link."""
     return (
         request.method in _SAFE
         and request.headers.get(b"sec-fetch-mode") == b"navigate"
@@ -96,4 +96,4 @@ def _check_content_type(headers: dict[bytes, bytes]) -> None:
             return  # no body at all
         given = b"none"
     if given.partition(b";")[0].strip().lower() != JSON:
-        raise Problem(415, "the Content-Type must be application/json", field="content-type")
+        raise Problem(415, "Content-Type must be application/json", field="content-type")

@@ -1,4 +1,4 @@
-"""Counts decisions as they are made, second by second, for the live chart."""
+"""Counts of decisions, second by second, for the live chart."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Decision
 
-SECONDS = 120  # how far back it remembers
+SECONDS = 120  # how far back the history goes
 _SECOND_NS = 1_000_000_000
 
 
 class Live:
-    """How many decisions were made of each kind."""
+    """Counts the decisions of each kind."""
 
     def __init__(self, clock: Clock = stopwatch) -> None:
         self._clock = clock
@@ -25,7 +25,7 @@ class Live:
         self._history: deque[tuple[int, int, int]] = deque([(0, 0, 0)] * SECONDS, maxlen=SECONDS)
 
     def count(self, decision: Decision) -> None:
-        """Count a decision on a hit."""
+        """Count the decision on a hit."""
         now = self._clock() // _SECOND_NS
         if now != self._second:
             self._turn(now)
@@ -37,7 +37,7 @@ class Live:
             self.degraded += 1
 
     def report(self) -> dict[str, Any]:
-        """Return the totals, and of each of the latest whole seconds, the newest last, the same three."""
+        """Return the totals, and the same counts for each of the latest whole seconds, the newest last."""
         now = self._clock() // _SECOND_NS
         if now != self._second:
             self._turn(now)
@@ -52,7 +52,7 @@ class Live:
         }
 
     def _turn(self, now: int) -> None:
-        """Begin another second; those in which nothing happened count, too."""
+        """Begin a new second; seconds without decisions are recorded as well."""
         totals = (self.admitted, self.denied, self.degraded)
         ended = tuple(total - before for total, before in zip(totals, self._before, strict=True))
         self._history.append((ended[0], ended[1], ended[2]))

@@ -1,4 +1,4 @@
-"""What the service answers, as an OpenAPI document: true, which the tests hold it to."""
+"""The OpenAPI document of the service; tests check the responses against it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUANTITY: Schema = {
 }
 _COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": 10**12}
 _KEY: Schema = {
-    "description": "Who is limited: at most 1 KiB. An array is a key of several parts.",
+    "description": "The key to limit, at most 1 KiB. An array is a key with several parts.",
     "anyOf": [
         {"type": "string", "minLength": 1, "maxLength": 1024},
         {"type": "integer"},
@@ -25,7 +25,7 @@ _KEY: Schema = {
     ],
 }
 _WINDOW: Schema = {**_QUANTITY, "description": "Seconds, or a text such as '1m' or '250ms'."}
-_RATE: Schema = {**_QUANTITY, "description": "Units a second, or a text such as '10/minute'."}
+_RATE: Schema = {**_QUANTITY, "description": "Units per second, or a text such as '10/minute'."}
 _KINDS = {"count": _COUNT, "window": _WINDOW, "rate": _RATE}
 _TEXT: Schema = {
     "type": "string",
@@ -44,7 +44,7 @@ def _shape(required: Schema, optional: Schema) -> Schema:
 
 
 def _rule_shapes(more_required: Schema, more: Schema) -> list[Schema]:
-    """Return the fields that make a rule, for each kind of algorithm, beside others."""
+    """Return the schemas of a rule as fields: one for each set of algorithms with the same fields."""
     alike: dict[Any, list[type[Rule]]] = {}
     for algorithm in ALGORITHMS:
         modes = tuple(variant.mode for variant in algorithm.variants)
@@ -53,7 +53,7 @@ def _rule_shapes(more_required: Schema, more: Schema) -> list[Schema]:
 
 
 def _rule_shape(algorithms: list[type[Rule]], more_required: Schema, more: Schema) -> Schema:
-    """Return the fields of algorithms that have the same ones."""
+    """Return the schema of algorithms that have the same fields."""
     names = [name for algorithm in algorithms for name in (algorithm.algorithm, *algorithm.aliases)]
     required: Schema = {"algorithm": {"enum": names}}
     optional: Schema = {}
@@ -81,13 +81,13 @@ _COST: Schema = {"type": "integer", "minimum": 1, "default": 1}
 _COSTS: Schema = {
     "anyOf": [
         _COST,
-        _by_name({"type": "integer", "minimum": 0}, "A cost for each of `rules`; 0 leaves that rule out."),
+        _by_name({"type": "integer", "minimum": 0}, "A cost for each rule in `rules`; 0 excludes that rule."),
     ]
 }
-_RULES = _by_name({"anyOf": [_TEXT, *_rule_shapes({}, {})]}, "Rules by name, decided together, all or nothing.", 1)
-_KEYS = _by_name(_KEY, "A key for each of `rules`.", 1)
+_RULES = _by_name({"anyOf": [_TEXT, *_rule_shapes({}, {})]}, "Rules by name, decided together: all or nothing.", 1)
+_KEYS = _by_name(_KEY, "A key for each rule in `rules`.", 1)
 _ASK: Schema = {
-    "description": "One rule, by its fields or as a text, and a key; or several rules and one key for all or for each.",
+    "description": "One rule, as fields or as text, with a key; or several rules, with one key for all or for each.",
     "anyOf": [
         *_rule_shapes({"key": _KEY}, {"cost": _COST}),
         _shape({"key": _KEY, "rule": _TEXT}, {"cost": _COST}),
@@ -105,22 +105,29 @@ _DECISION: Schema = {
     "type": "object",
     "properties": {
         "allowed": {"type": "boolean"},
-        "limit": {"type": "integer", "description": "The limit or capacity of the rule that binds."},
-        "remaining": {"type": "integer", "minimum": 0, "description": "So many hits of cost 1 would be admitted now."},
+        "limit": {"type": "integer", "description": "The limit or capacity of the deciding rule."},
+        "remaining": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "How many more hits of cost 1 would be admitted now.",
+        },
         "retry_after": {
             "type": ["number", "null"],
             "minimum": 0,
-            "description": "Seconds until the same hit is admitted; 0 when it is, null for never.",
+            "description": "Seconds until the same hit would be admitted; 0 when allowed, null for never.",
         },
-        "reset_after": {**_SECONDS, "description": "Seconds until the key is as if untouched."},
-        "delay": {**_SECONDS, "description": "Seconds to hold an admitted request, by a leaky-bucket that shapes."},
-        "rule": {"type": "string", "description": "The name of the rule that binds."},
+        "reset_after": {**_SECONDS, "description": "Seconds until the key is back to full capacity."},
+        "delay": {**_SECONDS, "description": "Seconds to delay an admitted request (shaping leaky bucket)."},
+        "rule": {"type": "string", "description": "The name of the deciding rule: the tightest one."},
         "layers": {
             "type": "object",
             "additionalProperties": {"$ref": "#/components/schemas/Decision"},
-            "description": "Each rule's own answer, by name, when there are several.",
+            "description": "The decision of each rule, by name, when there are several.",
         },
-        "degraded": {"type": "boolean", "description": "Whether the store was away, and this process decided."},
+        "degraded": {
+            "type": "boolean",
+            "description": "Whether the store was unavailable and this process decided instead.",
+        },
     },
 }
 _DECISION["required"] = list(_DECISION["properties"])
@@ -131,7 +138,7 @@ _PROBLEM: Schema = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
-        "field": {"type": "string", "description": "The part of the request that is at fault."},
+        "field": {"type": "string", "description": "The field of the request that is invalid."},
     },
     "required": ["type", "title", "status", "detail"],
 }
@@ -141,13 +148,13 @@ _INSPECTION: Schema = {
         "rule": {"type": "string"},
         "state": {
             "type": "object",
-            "description": "In words: count, tokens, level, ...; times in seconds; of a log the newest 1,000 entries.",
+            "description": "Count, tokens, level and so on; times in seconds; of a log, the newest 1,000 entries.",
         },
-        "raw": {"description": "The value as the store holds it, of a long one the end; null for an untouched key."},
-        "encoding": {"enum": ["json", "text", "base64"], "description": "How `raw` is written."},
-        "ttl": {"type": ["number", "null"], "description": "Seconds until the store forgets the key."},
+        "raw": {"description": "The value as stored, cut to its end if it is long; null for an unused key."},
+        "encoding": {"enum": ["json", "text", "base64"], "description": "The encoding of `raw`."},
+        "ttl": {"type": ["number", "null"], "description": "Seconds until the store expires the key."},
         "bytes": {"type": "integer"},
-        "name": {"type": ["string", "null"], "description": "What the key is called in Redis."},
+        "name": {"type": ["string", "null"], "description": "The name of the key in Redis."},
     },
 }
 _INSPECTION["required"] = list(_INSPECTION["properties"])
@@ -161,7 +168,7 @@ _LIVE: Schema = {
     "type": "object",
     "properties": {
         **_COUNTS["properties"],
-        "seconds": {"type": "array", "items": _COUNTS, "description": "Of each whole second, the newest last."},
+        "seconds": {"type": "array", "items": _COUNTS, "description": "One entry per second, the newest last."},
         "store": _STORE,
     },
     "required": [*_COUNTS["required"], "seconds", "store"],
@@ -169,7 +176,7 @@ _LIVE: Schema = {
 _ALWAYS_200: Schema = {
     "name": "always_200",
     "in": "query",
-    "description": "1: a denial is answered with 200 as well, for callers that read the body only.",
+    "description": "1: answer denials with status 200, for callers that read only the body.",
     "schema": {"type": "string", "enum": ["0", "1"]},
 }
 _HEADERS: Schema = {
@@ -199,12 +206,12 @@ def _problem(description: str) -> Schema:
 
 
 def _get(summary: str, schema: Schema) -> Schema:
-    return {"get": {"summary": summary, "responses": {"200": _answer("How it is.", schema), **_TURNED_AWAY}}}
+    return {"get": {"summary": summary, "responses": {"200": _answer("OK.", schema), **_TURNED_AWAY}}}
 
 
 _TURNED_AWAY: Schema = {
-    "403": _problem("A page of another site asked."),
-    "421": _problem("The Host header names another host."),
+    "403": _problem("The request came from another site's page."),
+    "421": _problem("Unknown host in the Host header."),
 }
 
 
@@ -213,12 +220,12 @@ def _post(
 ) -> Schema:
     responses: Schema = {
         "200": _answer("Done.", answer, headers=_HEADERS if decides else {}),
-        "400": _problem("A body or a parameter that cannot be used; nothing was consumed."),
+        "400": _problem("Invalid body or parameter; nothing was consumed."),
         **_TURNED_AWAY,
-        "408": _problem("A body that did not come within ten seconds."),
-        "413": _problem("A body of more than 64 KiB."),
-        "415": _problem("A body that is not application/json."),
-        "503": _problem("The store is away."),
+        "408": _problem("The body did not arrive within ten seconds."),
+        "413": _problem("The body is larger than 64 KiB."),
+        "415": _problem("The body is not application/json."),
+        "503": _problem("The store is unavailable."),
     }
     operation: Schema = {
         "summary": summary,
@@ -226,11 +233,16 @@ def _post(
         "responses": responses,
     }
     if may_deny:
-        retry_after = {"Retry-After": {"description": "Not when it can never fit.", "schema": {"type": "integer"}}}
+        retry_after = {
+            "Retry-After": {
+                "description": "Absent when the request can never be admitted.",
+                "schema": {"type": "integer"},
+            }
+        }
         responses["429"] = _answer("Denied; nothing was consumed.", answer, headers={**_HEADERS, **retry_after})
         operation["parameters"] = [_ALWAYS_200]
     if needs_token:
-        responses["401"] = _problem("The token is missing.")
+        responses["401"] = _problem("The token is missing or wrong.")
         operation["security"] = [{"token": []}, {}]
     return {"post": operation}
 
@@ -251,19 +263,19 @@ def document() -> Schema:
         "info": {"title": "ratekeeper", "version": "1", "description": "Exact rate limiting over HTTP."},
         "paths": {
             "/v1/hit": _post(
-                "Consume if the rules admit it, whole or not at all", decision, decides=True, may_deny=True
+                "Consume the cost if the rules allow it, all or nothing", decision, decides=True, may_deny=True
             ),
             "/v1/peek": _post(
-                "Say whether it would be admitted; changes nothing", decision, decides=True, may_deny=True
+                "Show whether a hit would be admitted, without changing anything", decision, decides=True, may_deny=True
             ),
-            "/v1/charge": _post("Consume without asking", decision, decides=True, needs_token=True),
+            "/v1/charge": _post("Consume the cost unconditionally", decision, decides=True, needs_token=True),
             "/v1/refund": _post("Give back, at most what is in use", decision, decides=True, needs_token=True),
-            "/v1/reset": _post("Forget the key", ok, needs_token=True),
-            "/v1/inspect": _post("Show how the key is stored; changes nothing", seen),
-            "/v1/live": _get("Count decisions, in all and for each of the latest seconds", _LIVE),
-            "/healthz": _get("Say that the service is up", health),
-            "/readyz": _get("Ask the store; the service answers also while it is away", ready),
-            "/openapi.json": _get("Give this document", {"type": "object"}),
+            "/v1/reset": _post("Delete the usage of the key", ok, needs_token=True),
+            "/v1/inspect": _post("Show how the key is stored", seen),
+            "/v1/live": _get("Return decision counts, in total and per second", _LIVE),
+            "/healthz": _get("Check that the process is running", health),
+            "/readyz": _get("Check the store; the service keeps deciding while it is unavailable", ready),
+            "/openapi.json": _get("Return this document", {"type": "object"}),
         },
         "components": {
             "schemas": {"Ask": _ASK, "Decision": _DECISION, "Problem": _PROBLEM},

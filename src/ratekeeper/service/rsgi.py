@@ -1,4 +1,4 @@
-"""The application's side of RSGI, granian's own interface: a third less work for the server than ASGI."""
+"""The service behind RSGI, granian's own interface, which costs the server a third less than ASGI."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ratekeeper.service.web import CLOSE, FOR_DATA, FOR_PAGES, MAX_BODY, Problem
 if TYPE_CHECKING:
     from granian.rsgi import Scope
 
-BODY_SECONDS = 10  # for a body to arrive
+BODY_SECONDS = 10  # the time that a body has to arrive
 
 
 def _as_text(fields: EncodedFields) -> list[tuple[str, str]]:
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in fields]
 
 
-_FOR_DATA, _FOR_PAGES = _as_text(FOR_DATA), _as_text(FOR_PAGES)  # what is on every answer is made once
+_FOR_DATA, _FOR_PAGES = _as_text(FOR_DATA), _as_text(FOR_PAGES)  # made once, used for every response
 
 
 class Rsgi:
@@ -28,7 +28,7 @@ class Rsgi:
 
     def __init__(self, app: App) -> None:
         self._answer = app.answer
-        self._reading: dict[asyncio.Task[Any], float] = {}  # who waits for a body, and since when
+        self._reading: dict[asyncio.Task[Any], float] = {}  # the tasks that wait for a body, and since when
         self._watches = False
 
     def __rsgi_init__(self, loop: Any) -> None:
@@ -51,7 +51,7 @@ class Rsgi:
         protocol.response_bytes(response.status, _as_text(response.own) + common, response.body)
 
     async def _read(self, protocol: Any, request: ServiceRequest) -> bytes:
-        """Return the body, or a problem if it does not come in time."""
+        """Return the body; raise a problem if it does not arrive in time."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - granian runs the application as one
@@ -61,15 +61,15 @@ class Rsgi:
             loop.call_later(BODY_SECONDS / 10, self._watch, loop)
         try:
             return await _body(protocol, request)
-        except RuntimeError:  # what granian's errors are
-            raise Problem(400, "the body ended early") from None
+        except RuntimeError:  # the type of granian's errors
+            raise Problem(400, "the body ended prematurely") from None
         except asyncio.CancelledError:
-            raise Problem(408, f"the body did not come within {BODY_SECONDS} s", headers=CLOSE) from None
+            raise Problem(408, f"the body did not arrive within {BODY_SECONDS} s", headers=CLOSE) from None
         finally:
             del self._reading[task]
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give up on bodies that do not come: one timer for all, since nearly all are there at once."""
+        """Cancel tasks whose body is late. One timer serves all of them, since most bodies arrive at once."""
         late = loop.time() - BODY_SECONDS
         for task, since in list(self._reading.items()):
             if since <= late:
@@ -80,7 +80,7 @@ class Rsgi:
 
 
 async def _body(protocol: Any, request: ServiceRequest) -> bytes:
-    if b"transfer-encoding" not in request.headers:  # nearly always; its length has been looked at
+    if b"transfer-encoding" not in request.headers:  # nearly always; its length has been checked
         return bytes(await protocol())
     content = b""
     async for part in protocol:

@@ -1,4 +1,4 @@
-"""What a route needs and no more: a request, a response, a router, and problems (RFC 9457) for all that goes wrong."""
+"""What a route needs and no more: requests, responses, a router, and problems (RFC 9457) for errors."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ FOR_PAGES: EncodedFields = [
     (b"referrer-policy", b"no-referrer"),
     *_UNREADABLE_ELSEWHERE,
 ]
-"""Nothing from elsewhere runs here, and nothing elsewhere may embed or read what is here."""
+"""Security headers for pages: they run nothing from other origins, and other origins cannot embed or read them."""
 FOR_DATA: EncodedFields = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     NO_STORE,
     *_UNREADABLE_ELSEWHERE,
 ]
-"""The same, where there is nothing to run and nothing to keep."""
+"""Security headers for data: nothing to run, nothing to cache."""
 
 
 class Problem(Exception):
-    """An answer that says what is wrong; `field` names the part of the request that is."""
+    """An error that becomes the response; `field` names the invalid part of the request."""
 
     def __init__(
         self, status: int, detail: str, *, field: str | None = None, headers: Iterable[tuple[bytes, bytes]] = ()
@@ -54,7 +54,7 @@ class Problem(Exception):
         self.headers = headers
 
     def response(self) -> Response:
-        """Answer with the problem document."""
+        """Return the response with the problem document."""
         return Response(self.status, msgspec.json.encode(self.document()), self.headers, PROBLEM)
 
     def document(self) -> dict[str, Any]:
@@ -71,9 +71,9 @@ class Problem(Exception):
 
 
 class Response:
-    """An answer. `headers` are in bytes, the names in lower case; those for security come by themselves.
+    """A response. `headers` are bytes with lower-case names; security headers are added automatically.
 
-    JSON is not to be kept by anyone; what else there is may be, by the headers that it is given.
+    JSON is never cached; other content may be, as its headers say.
     """
 
     __slots__ = ("body", "common", "own", "status")
@@ -89,12 +89,12 @@ class Response:
 
 
 def json_response(value: Any, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> Response:
-    """Answer with a value as JSON; an infinite number is null."""
+    """Return a JSON response; infinite numbers become null."""
     return Response(status, msgspec.json.encode(value), headers)
 
 
 class ServiceRequest:
-    """What was asked."""
+    """One HTTP request."""
 
     __slots__ = ("_body", "_read", "client", "headers", "method", "params", "path", "query_string")
 
@@ -105,17 +105,17 @@ class ServiceRequest:
         self.path = path
         self.query_string = query_string
         self.headers = headers
-        """By their names in lower case; of a name that comes twice, the last counts."""
+        """Values by lower-case name; when a name occurs twice, the last one wins."""
         self.client = client
-        """The address of who is connected."""
+        """The address of the peer."""
         self.params: Mapping[str, str] = {}
-        """What stands for the {names} of the route's path."""
+        """The values of the path's {names}."""
         self._read = read
         self._body: bytes | None = None
 
     @property
     def query(self) -> dict[str, str]:
-        """The query's parameters; of one that comes twice, the last counts."""
+        """The query parameters; when a name occurs twice, the last one wins."""
         try:
             pairs = parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
         except ValueError:
@@ -123,7 +123,7 @@ class ServiceRequest:
         return dict(pairs)
 
     async def body(self) -> bytes:
-        """Return the body; a problem if it is larger than 64 KiB."""
+        """Return the body; raise a problem if it is larger than 64 KiB."""
         if self._body is None:
             declared = self.headers.get(b"content-length", b"0")
             if len(declared) > 20 or int(declared) > MAX_BODY:  # a server lets only digits through
@@ -132,7 +132,7 @@ class ServiceRequest:
         return self._body
 
     async def json(self, kind: Any = Any) -> Any:
-        """Return the body read as JSON, of a type that msgspec knows; an empty body is None."""
+        """Return the body decoded from JSON as a type that msgspec supports; an empty body is None."""
         content = await self.body()
         if not content:
             return None
@@ -146,7 +146,7 @@ Read = Callable[[ServiceRequest], Awaitable[bytes]]
 
 
 def unreadable(error: Exception) -> Problem:
-    """Say why a body cannot be read as what it should be."""
+    """Return the problem for a body that cannot be decoded."""
     detail, _, at = str(error).partition(" - at `$")
     field = at.rstrip("`").lstrip(".") or None
     unknown = re.search(r"unknown field `(.*)`", detail)
@@ -158,7 +158,7 @@ def unreadable(error: Exception) -> Problem:
 
 
 def too_large() -> Problem:
-    """Refuse a body; what is still on its way is not read, so the connection cannot serve another request."""
+    """Return the problem for a large body. The rest of it is not read, so the connection must close."""
     return Problem(413, f"the body must have at most {MAX_BODY} bytes", headers=CLOSE)
 
 
@@ -166,24 +166,24 @@ Handler = Callable[[ServiceRequest], Awaitable[Response]]
 
 
 class Endpoint(NamedTuple):
-    """A way to a handler."""
+    """A handler, and whether it needs the token."""
 
     handler: Handler
     needs_token: bool = False
 
 
 class Router:
-    """Finds who answers a request."""
+    """Finds the endpoint for a request."""
 
     def __init__(self) -> None:
         self._exact: dict[str, dict[str, Endpoint]] = {}
         self._patterns: dict[str, tuple[re.Pattern[str], dict[str, Endpoint]]] = {}
 
     def add(self, method: str, path: str, handler: Handler, *, needs_token: bool = False) -> None:
-        """Have a handler answer a method on a path, in which {name} stands for one segment.
+        """Add a handler for a method and a path, in which {name} matches one segment.
 
-        A later one for the same takes its place. One that needs a token is closed to who does not have it, if the
-        service has one.
+        A later handler for the same method and path replaces an earlier one. With `needs_token`, requests must send
+        the token if the service has one.
         """
         if "{" in path:
             pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path))
@@ -193,7 +193,7 @@ class Router:
         methods[method] = Endpoint(handler, needs_token)
 
     def find(self, request: ServiceRequest) -> Endpoint:
-        """Return the way to go, or say that there is none."""
+        """Return the endpoint, or raise a problem if there is none."""
         methods = self._exact.get(request.path)
         if methods is None:
             methods = self._match(request)
@@ -204,7 +204,7 @@ class Router:
             allowed = sorted({*methods, "HEAD"} if "GET" in methods else methods)
             raise Problem(
                 405,
-                f"{request.path} does not answer {request.method}, only {' and '.join(allowed)}",
+                f"{request.path} does not support {request.method}; use {' or '.join(allowed)}",
                 headers=[(b"allow", ", ".join(allowed).encode())],
             )
         return route

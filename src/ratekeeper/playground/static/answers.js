@@ -8,9 +8,9 @@ const MOST = 60;
 /** Say an answer in words; `elapsed` is how many seconds ago it came. */
 export function words(answer, elapsed) {
   if (!answer.allowed) {
-    if (answer.retryAfter === null) return { kind: "denied", mark: "✕", text: "denied: it can never fit" };
+    if (answer.retryAfter === null) return { kind: "denied", mark: "✕", text: "denied: the cost exceeds the limit" };
     const left = answer.retryAfter - elapsed;
-    return { kind: "denied", mark: "✕", text: left > 0 ? `denied, retry in ${duration(left)}` : "denied, may retry now" };
+    return { kind: "denied", mark: "✕", text: left > 0 ? `denied, retry in ${duration(left)}` : "denied, can retry now" };
   }
   const left = `${answer.remaining} left`;
   if (!answer.delay) return { kind: "allowed", mark: "✓", text: `allowed, ${left}` };

@@ -7,7 +7,7 @@ export class Refusal extends Error {
   }
 }
 
-const AWAY = "The server does not answer.";
+const AWAY = "The server is not responding.";
 
 export async function post(path, body = {}) {
   return ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
@@ -28,7 +28,7 @@ async function ask(path, options) {
   const answer = isJson ? await response.json() : await response.text();
   if (!response.ok) {
     const field = answer.field?.replace(/^config\./, "");
-    throw new Refusal(answer.error ?? answer.detail ?? `The server answered ${response.status}.`, field);
+    throw new Refusal(answer.error ?? answer.detail ?? `The server returned status ${response.status}.`, field);
   }
   return answer;
 }

@@ -96,7 +96,7 @@ export class Card {
   store() {
     const cell = () => html("dd", {});
     this.held = { key: cell(), raw: cell(), ttl: cell(), bytes: cell() };
-    this.lua = html("pre", { class: "lua", tabindex: "0", role: "group", "aria-label": `Lua of the ${this.definition.title}` });
+    this.lua = html("pre", { class: "lua", tabindex: "0", role: "group", "aria-label": `Lua script of the ${this.definition.title}` });
     const script = html("details", {}, html("summary", {}, "The Lua that Redis runs"), this.lua);
     script.addEventListener("toggle", () => script.open && this.showLua());
     const names = { key: "Key", raw: "Raw value", ttl: "Expires in", bytes: "Size" };
@@ -200,18 +200,18 @@ export class Card {
   showPeek({ remaining, limit }) {
     say(this.remaining, String(remaining));
     say(this.of, ` of ${limit} left`);
-    say(this.formula, "by this process alone");
-    this.picture.setAttribute("aria-label", `${this.definition.title}: as the store last held it`);
+    say(this.formula, "decided by this process only");
+    this.picture.setAttribute("aria-label", `${this.definition.title}: last known state`);
   }
 
   showStore() {
     const { key, raw, bytes, state } = this.snapshot;
     if (state === null) {
-      say(this.held.raw, "the store is away");
+      say(this.held.raw, "the store is unavailable");
       return;
     }
     say(this.held.key, key);
-    say(this.held.raw, raw === null ? "nothing: an untouched key takes no room" : cut(raw));
+    say(this.held.raw, raw === null ? "empty: an unused key takes no space" : cut(raw));
     say(this.held.bytes, raw === null ? "–" : `${short(bytes)} bytes`);
   }
 

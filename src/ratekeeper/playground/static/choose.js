@@ -5,22 +5,22 @@ import { html, say } from "./svg.js";
 export const QUESTIONS = [
   {
     name: "delay",
-    text: "May a request be held back for a moment instead of being refused?",
-    options: [["no", "No, answer at once"], ["yes", "Yes, smooth it out"]],
+    text: "May a request be delayed instead of denied?",
+    options: [["no", "No, decide immediately"], ["yes", "Yes, smooth out the traffic"]],
   },
   {
     name: "bursts",
-    text: "Are short bursts welcome after a quiet time?",
-    options: [["yes", "Yes, up to a capacity"], ["no", "No, keep to the limit"]],
+    text: "Are short bursts allowed after a quiet period?",
+    options: [["yes", "Yes, up to a capacity"], ["no", "No, only the steady rate"]],
   },
   {
     name: "exact",
-    text: "Must the limit hold exactly, in any window whatever?",
+    text: "Must the limit be exact in every window?",
     options: [["no", "Close is enough"], ["yes", "Yes, to the request"]],
   },
   {
     name: "memory",
-    text: "Does memory for each key have to stay small?",
+    text: "Must memory use per key stay small?",
     options: [["yes", "Yes, there are many keys"], ["no", "No, a few kilobytes are fine"]],
   },
 ];

@@ -174,9 +174,9 @@ export class Compare {
     history.replaceState(null, "", this.link.href);
     try {
       await navigator.clipboard.writeText(this.link.href);
-      tell(this.status, "The link is copied; it runs exactly this.");
+      tell(this.status, "Link copied. It reproduces this run exactly.");
     } catch {
-      tell(this.status, "The link is in the address bar; it runs exactly this.");
+      tell(this.status, "The link is in the address bar. It reproduces this run exactly.");
     }
   }
 

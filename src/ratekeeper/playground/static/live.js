@@ -41,7 +41,7 @@ export class Live {
       this.show(await get("/v1/live"));
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      this.state("unreachable", "✕ no answer", error.message);
+      this.state("unreachable", "✕ not responding", error.message);
     }
   }
 
@@ -58,7 +58,7 @@ export class Live {
     say(this.rates, `${admitted} admitted · ${denied} denied / s`);
     const kind = document.body.dataset.store ?? "store";
     if (store === "healthy") this.state("healthy", `✓ ${kind}`, "");
-    else this.state("degraded", `▲ ${kind} is away`, `${kind} is away. Until it is back, this process decides alone, by the same rules.`);
+    else this.state("degraded", `▲ ${kind} unavailable`, `${kind} is unavailable. Until it is back, this process decides on its own with the same rules.`);
   }
 
   state(name, chip, message) {

@@ -56,7 +56,7 @@ document.getElementById("reset").addEventListener("click", async () => {
   for (const card of cards) card.answers.clear();
   await refresh(cards);
   tabs.postMessage("all");
-  tell(status, "All counters are reset.");
+  tell(status, "All counters have been reset.");
 });
 
 function frame(now) {

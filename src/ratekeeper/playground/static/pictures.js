@@ -20,7 +20,7 @@ function fixedWindow(root) {
     drawSlots(cells, view, { x: 4, y: 10, width: 196, height: 116 });
     set(arc, { "stroke-dasharray": `${short4(clamp(view.left / view.window, 0, 1))} 1` });
     say(left, duration(view.left));
-    say(caption, "until a fresh window");
+    say(caption, "until the next window");
   };
 }
 
@@ -75,7 +75,7 @@ function slidingWindowLog(root) {
       });
     });
     say(start, `${duration(view.window)} ago`);
-    say(hint, view.entries.length ? `next leaves in ${duration(view.window - view.entries[0].age)}` : "");
+    say(hint, view.entries.length ? `next expires in ${duration(view.window - view.entries[0].age)}` : "");
     say(end, "now");
   };
 }
@@ -202,7 +202,7 @@ function shaping(root) {
       say(text, width >= Math.max(24, 7 * number.length + 4) ? number : ""); // seven units a digit
     });
     const waiting = view.departures.length;
-    say(last, waiting ? `last of ${waiting} departs in ${duration(view.departures[waiting - 1])}` : "nobody waits");
+    say(last, waiting ? `last of ${waiting} departs in ${duration(view.departures[waiting - 1])}` : "the queue is empty");
   };
 }
 
@@ -219,7 +219,7 @@ function bar(root) {
   return (view) => {
     set(used, { width: short(clamp(view.used / view.limit, 0, 1) * room) });
     say(count, `${view.used} in use`);
-    say(next, view.resetIn > 0 ? `untouched again in ${duration(view.resetIn)}` : "untouched");
+    say(next, view.resetIn > 0 ? `full again in ${duration(view.resetIn)}` : "full");
   };
 }
 
