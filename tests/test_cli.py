@@ -139,8 +139,8 @@ def test_without_any_output_the_status_tells(limit, status):
 
 def test_without_arguments_it_shows_the_double_burst_and_says_where_to_look(capsys):
     text = output(capsys, "simulate")
-    assert text.startswith("boundary traffic, 40 requests in 40 s: as many as the limit just before every\n")
-    assert "Look at both sides of a boundary: the fixed window lets both bursts through," in text
+    assert text.startswith("boundary traffic, 40 requests in 40 s: as many requests as the limit just before\n")
+    assert "Compare both sides of a boundary: the fixed window admits both bursts," in text
     assert "fixed-window                    █┊█         ┊         █┊█\n" in text
 
 
@@ -261,7 +261,7 @@ def test_the_environment_has_a_say_in_colours(environment, wanted):
 
 def test_a_picture_is_drawn_beside_the_text(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert "\nThe picture is in 'out.svg'.\n" in output(capsys, "simulate", "10/s", "--plot", "out.svg")
+    assert "\nPlot saved to 'out.svg'.\n" in output(capsys, "simulate", "10/s", "--plot", "out.svg")
     assert Path("out.svg").read_bytes().startswith(b"<?xml")
 
 
@@ -290,8 +290,8 @@ def test_without_matplotlib_it_says_what_to_install(capsys, monkeypatch, tmp_pat
     ("arguments", "expected"),
     [
         (["--traffic", "tsunami"], "argument --traffic: invalid choice: 'tsunami' (choose from"),
-        (["--rate", "0"], "argument --rate: must be above 0, as '3' (a second) or '200/minute', not '0'"),
-        (["--rate", "fast"], "argument --rate: must be above 0, as '3' (a second) or '200/minute', not 'fast'"),
+        (["--rate", "0"], "argument --rate: must be above 0, such as '3' (per second) or '200/minute', not '0'"),
+        (["--rate", "fast"], "argument --rate: must be above 0, such as '3' (per second) or '200/minute', not 'fast'"),
         (["--rate=-1"], "argument --rate: must be above 0"),
         (["--rate", "nan"], "argument --rate: must be above 0"),
         (["--rate", "10/fortnight"], "argument --rate: must be above 0"),
@@ -303,7 +303,7 @@ def test_without_matplotlib_it_says_what_to_install(capsys, monkeypatch, tmp_pat
         (["--cost", "0"], "argument --cost: must be a whole number from 1 to 1000000000000, not '0'"),
         (["--cost", "1.5"], "argument --cost: must be a whole number from 1 to"),
         (["--width", "59"], "argument --width: must be a whole number from 60 to 1000, not '59'"),
-        (["--plot", "out.gif"], "argument --plot: must be a file that ends in .svg or .png, not 'out.gif'"),
+        (["--plot", "out.gif"], "argument --plot: must be a file name that ends in .svg or .png, not 'out.gif'"),
         (["--file", "nowhere"], "argument --file: cannot read file 'nowhere': No such file or directory"),
         (["--file", "a", "--traffic", "flood"], "argument --traffic: not allowed with argument --file"),
         (["--file", "a", "--rate", "1"], "argument --rate: not allowed with argument --file"),

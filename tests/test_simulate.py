@@ -115,7 +115,7 @@ def test_unknown_traffic_names_what_there_is():
 
 
 def test_traffic_without_a_request_is_refused():
-    with pytest.raises(InvalidTraffic, match=r"boundary traffic has no request within 5 s .* raise the rate or"):
+    with pytest.raises(InvalidTraffic, match=r"boundary traffic has no request within 5 s .* increase the rate or"):
         generate("boundary", LOG, duration=5)
 
 
@@ -197,7 +197,7 @@ def test_an_endless_line_is_not_read_to_its_end():
 
 
 def test_a_file_without_a_request_is_refused(tmp_path):
-    with pytest.raises(InvalidTraffic, match="has no timestamp in it"):
+    with pytest.raises(InvalidTraffic, match="has no timestamps"):
         read(file_of(tmp_path, b"# nothing\n"))
 
 

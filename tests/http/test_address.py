@@ -225,7 +225,7 @@ def test_two_networks_are_two_clients(one, other):
         ({"trusted_proxies": 1}, TypeError, "trusted_proxies must be a list"),
         ({"trusted_hops": -1}, InvalidRule, "trusted_hops must be at least 0, not -1"),
         ({"trusted_hops": True}, TypeError, "trusted_hops must be an int, not True"),
-        ({"trusted_hops": 1, "trusted_proxies": ["10.0.0.0/8"]}, InvalidRule, "not both"),
+        ({"trusted_hops": 1, "trusted_proxies": ["10.0.0.0/8"]}, InvalidRule, "cannot be combined"),
         ({"header": "x-real-ip"}, InvalidRule, "header must be 'x-forwarded-for' or 'forwarded', not 'x-real-ip'"),
         ({"ipv6_prefix": 0}, InvalidRule, "ipv6_prefix must be from 1 to 128, not 0"),
         ({"ipv6_prefix": "64"}, TypeError, "ipv6_prefix must be an int, not '64'"),

@@ -144,5 +144,5 @@ def test_nothing_cannot_be_combined():
 
 @pytest.mark.parametrize("name", ["", "a b", "x:y", None])
 def test_what_cannot_be_a_header_is_refused(name):
-    with pytest.raises(InvalidRule, match="is not the name of a header"):
+    with pytest.raises(InvalidRule, match="is not a valid header name"):
         by_header(name)

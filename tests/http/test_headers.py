@@ -172,7 +172,7 @@ def test_an_unknown_version_is_refused(draft):
 
 
 def test_a_partition_key_must_be_a_function():
-    with pytest.raises(TypeError, match="units must be a mapping of rules' names to units"):
+    with pytest.raises(TypeError, match="units must be a mapping of rule names to units"):
         Headers(units={"a": 5})
     with pytest.raises(TypeError, match="partition_key must be a callable or None, not 'ada'"):
         Headers(partition_key="ada")

@@ -261,7 +261,7 @@ def test_a_generator_is_refused():
     async def view():
         yield 1
 
-    with pytest.raises(TypeError, match=r"is a generator; limit it with a dependency, Depends\(RateLimit\(...\)\)"):
+    with pytest.raises(TypeError, match=r"is a generator; use the dependency Depends\(RateLimit\(...\)\) instead"):
         limited("1/s")(view)
 
 

@@ -221,7 +221,12 @@ def test_an_unknown_algorithm_is_400_and_says_which_there_are(visitor, path):
         ("leaky-bucket", {"config": {"capacity": 86_401}}, "config.leakRate", "leakRate must be "),
         ("leaky-bucket", {"config": {"leakRate": "x"}}, "config.leakRate", "leakRate"),
         ("leaky-bucket", {"config": {"mode": "hoping"}}, "config.mode", "mode must be 'policing' or 'shaping'"),
-        ("leaky-bucket", {"config": {"size": 1}}, "config.size", "unknown config 'size'; leaky-bucket has capacity, "),
+        (
+            "leaky-bucket",
+            {"config": {"size": 1}},
+            "config.size",
+            "unknown config 'size'; leaky-bucket takes capacity, ",
+        ),
         ("leaky-bucket", {"config": []}, "config", "config must be an object, not []"),
         ("fixed-window", {"cost": 0}, "cost", "cost must be a whole number from 1 to "),
         ("fixed-window", [], None, "the body must be an object, not []"),

@@ -1,1 +1,12 @@
-"""Thin adapters of `ratekeeper.http` to frameworks; each module needs its framework, and only that."""
+"""Thin adapters of `ratekeeper.http` to frameworks and HTTP clients. Each module needs only its own framework.
+
+Reading order:
+
+- `asgi`: the ASGI middleware; `starlette` adds limits for single endpoints, and `fastapi` dependencies and OpenAPI
+- `wsgi`: the WSGI middleware; `flask` and `django` build on its request, `rest_framework` on `django`
+- `django_settlement`: finds out when a Django response has been sent
+- `httpx`, `requests`: for requests that you send, on `ratekeeper.http.outgoing`
+
+Every server integration does the same: it adapts the request, asks the gate to admit it, then either denies it or
+passes it on with headers, and settles the cost once the response has been sent.
+"""

@@ -2,7 +2,7 @@
 
     app = RateLimitMiddleware(app, "100/minute", exempt=["/healthz"])
 
-HTTP requests and WebSocket connections are limited; a stream passes untouched; lifespan events pass through.
+HTTP requests and WebSocket connections are limited. Streams and lifespan events pass through unchanged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RateLimitMiddleware", "Route", "ScopeRequest"]
 
-_MAX_HELD_BYTES = 65_536  # of a body that arrives while its request is held; the rest waits in the socket
+_MAX_HELD_BYTES = 65_536  # of a body, read while its request is held; the rest stays in the socket
 _POLICY_VIOLATION = 1008
-_LAST = ("http.response.body", "http.response.pathsend")  # what ends an answer, unless it says that more comes
+_LAST = ("http.response.body", "http.response.pathsend")  # the messages that end a response, unless more_body is set
 _NAMES = frozenset(name.lower().encode() for name in NAMES)
 
 
@@ -58,11 +58,11 @@ class RateLimitMiddleware:
             await self._hold(request, admission, receive, send)
         elif admission.route_limit.settle is not None:
             await self._settle(request, admission, receive, send)
-        else:  # nearly always: nothing but the application is awaited any more
+        else:  # nearly always
             await self.app(scope, receive, _telling(gate.encoded_headers(admission), send))
 
     async def _settle(self, request: ScopeRequest, admission: Admission, receive: Receive, send: Send) -> None:
-        """Serve a request and settle its cost, if there is anything to settle."""
+        """Serve a request, and settle its cost if the route has a settle function."""
         fields = self.gate.encoded_headers(admission)
         settlement = _SettledSender(self.gate, request, admission, _telling(fields, send))
         try:
@@ -71,14 +71,14 @@ class RateLimitMiddleware:
             await settlement.finish()
 
     async def _hold(self, request: ScopeRequest, admission: Admission, receive: Receive, send: Send) -> None:
-        """Let a request wait for its turn; if its client leaves, the turn stays empty."""
+        """Hold a request for its delay; if the client disconnects meanwhile, drop the request."""
         listener = _Listener(receive)
         try:
             try:
-                has_left = await listener.leaves_within(admission.decision.delay)
+                has_disconnected = await listener.disconnects_within(admission.decision.delay)
             finally:
                 self.gate.leave(admission)
-            if not has_left:
+            if not has_disconnected:
                 await self._settle(request, admission, listener.receive, send)
         finally:
             listener.close()
@@ -93,7 +93,7 @@ class RateLimitMiddleware:
 
 
 class ScopeRequest:
-    """An ASGI scope, as `ratekeeper.http` sees a request."""
+    """An ASGI scope as a request of `ratekeeper.http`."""
 
     __slots__ = ("raw",)
 
@@ -123,7 +123,7 @@ class ScopeRequest:
 
 
 def identity(user: Any) -> str | None:
-    """Return the identity of a user, as an authentication middleware left one in the scope."""
+    """Return the identity of the user that an authentication middleware has put in the scope."""
     if user is None or isinstance(user, str):
         return user
     if not getattr(user, "is_authenticated", True):
@@ -135,13 +135,13 @@ def identity(user: Any) -> str | None:
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, reply: Reply) -> None:
-    """Answer a request, or a connection that was not accepted, instead of the application."""
+    """Deny a request, or a WebSocket connection before it is accepted."""
     start: Message = {"status": reply.status, "headers": encode(reply.headers)}
     if scope["type"] == "http":
         await send({"type": "http.response.start", **start})
         await send({"type": "http.response.body", "body": reply.body})
         return
-    await receive()  # the wish to connect
+    await receive()  # websocket.connect
     if "websocket.http.response" in (scope.get("extensions") or ()):
         await send({"type": "websocket.http.response.start", **start})
         await send({"type": "websocket.http.response.body", "body": reply.body})
@@ -150,9 +150,9 @@ async def refuse(scope: Scope, receive: Receive, send: Send, reply: Reply) -> No
 
 
 def _telling(fields: EncodedFields, send: Send) -> Send:
-    """Add headers to the start of an answer; what the application itself has set stays."""
+    """Add headers to the start of a response; headers that the application has set are kept."""
 
-    def tell(message: Message) -> Awaitable[None]:  # plain: a stream's chunks should not go through one more coroutine
+    def tell(message: Message) -> Awaitable[None]:  # not a coroutine, which would cost time for every chunk of a stream
         if message["type"] in ("http.response.start", "websocket.accept"):
             given = message.get("headers") or ()
             own = fields
@@ -166,14 +166,14 @@ def _telling(fields: EncodedFields, send: Send) -> Send:
 
 
 class _SettledSender:
-    """Watches an answer go out, and settles its cost when it has."""
+    """Sends a response on, and settles the cost when it is complete."""
 
     def __init__(self, gate: AsyncGate, request: ScopeRequest, admission: Admission, send: Send) -> None:
         self._gate = gate
         self._request = request
         self._admission = admission
         self._send = send
-        self._status = 500  # what becomes of a request whose application raises
+        self._status = 500  # if the application raises an exception
         self._size = 0
         self._settled = False
 
@@ -186,7 +186,7 @@ class _SettledSender:
         self._size += _size(message)
         await self._send(message)
         if kind in _LAST and not message.get("more_body"):
-            await self.finish()  # now, and not after the application's background tasks
+            await self.finish()  # before the application's background tasks
 
     async def finish(self) -> None:
         if not self._settled:
@@ -195,13 +195,13 @@ class _SettledSender:
             settling = asyncio.ensure_future(self._gate.settle(self._request, self._admission, answer))
             _settling.add(settling)
             settling.add_done_callback(_settling.discard)
-            await asyncio.shield(settling)  # frameworks cancel the sender of an answer once its client is gone
+            await asyncio.shield(settling)  # frameworks cancel the sender when the client disconnects
 
 
 def _size(message: Message) -> int:
-    """Return how many bytes or characters a message sends."""
-    if message["type"] == "http.response.pathsend":  # a file, which the server reads by itself
-        with suppress(OSError):  # one that is gone is the server's to tell of
+    """Return the number of bytes or characters in a message."""
+    if message["type"] == "http.response.pathsend":  # a file that the server reads itself
+        with suppress(OSError):  # the server reports a missing file
             return Path(message["path"]).stat().st_size
     return len(message.get("body") or message.get("bytes") or message.get("text") or "")
 
@@ -210,7 +210,7 @@ _settling: set[asyncio.Future[None]] = set()  # a loop holds its tasks weakly
 
 
 class _Listener:
-    """Hears whether a client leaves, and keeps what it sends meanwhile for the application."""
+    """Notices when the client disconnects, and keeps what it sends until then for the application."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -218,8 +218,8 @@ class _Listener:
         self._size = 0
         self._coming: asyncio.Future[Message] | None = None
 
-    async def leaves_within(self, seconds: float) -> bool:
-        """Wait this long, or until the client leaves."""
+    async def disconnects_within(self, seconds: float) -> bool:
+        """Wait this long, or until the client disconnects; tell whether it did."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + seconds
         while (left := ends - loop.time()) > 0:
@@ -239,7 +239,7 @@ class _Listener:
         return False
 
     async def receive(self) -> Message:
-        """Give the application what came, and then what comes."""
+        """Return the messages that were kept, then new ones."""
         if self._kept:
             return self._kept.popleft()
         coming, self._coming = self._coming, None

@@ -1,12 +1,12 @@
 """Rate limits for Django: a middleware, and a decorator for single views, sync and async.
 
-    MIDDLEWARE = [..., "ratekeeper.integrations.django.RateLimitMiddleware"]  # behind authentication, to limit users
+    MIDDLEWARE = [..., "ratekeeper.integrations.django.RateLimitMiddleware"]  # after authentication, to limit by user
     RATEKEEPER = {"limit": "100/minute", "exempt": ["/healthz"], "store": "redis://localhost"}
 
     @limited("5/minute", methods=["POST"])
     def login(request): ...
 
-The setting has a `limit` and the options of `ratekeeper.http.Gate`; a function may be given by its dotted name.
+The setting takes a `limit` and the options of `ratekeeper.http.Gate`; functions may be given by dotted name.
 `"enabled": False` switches all limits off.
 """
 
@@ -43,7 +43,7 @@ _FUNCTIONS = ("key", "cost", "settle", "deny")
 
 
 class RateLimitMiddleware:
-    """Limits a project by its setting `RATEKEEPER`."""
+    """Limits a project, configured by the setting `RATEKEEPER`."""
 
     sync_capable = True
     async_capable = True
@@ -70,7 +70,7 @@ def limited(
     methods: Collection[str] | None = None,
     name: str | None = None,
 ) -> Callable[[_View], _View]:
-    """Limit a view; all that are limited under one `name` count together. The rest is as the settings say.
+    """Limit a view; views with the same `name` share their usage. Other options come from the settings.
 
     On a class, use `method_decorator(limited(...), name="dispatch")`.
     """
@@ -80,10 +80,10 @@ def limited(
     def decorate(view: _View) -> _View:
         is_async = iscoroutinefunction(view)
         kind: Any = AsyncGate if is_async else Gate
-        if kind not in checked:  # a method_decorator comes here with each request
+        if kind not in checked:  # a method_decorator runs this for each request
             kind(routes=[spec.route])
             if settings.configured:
-                gate_for(kind)  # the settings may be at fault as well
+                gate_for(kind)  # raises if the settings are invalid
             checked.add(kind)
 
         @functools.wraps(view)
@@ -97,14 +97,14 @@ def limited(
 
 
 class Spec:
-    """A limit as it was written down; gates are made of it by the settings."""
+    """A limit as declared; gates are made from it and the settings."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
 
 
 class DjangoRequest(EnvironRequest):
-    """A request of Django's, or of the REST framework's, as `ratekeeper.http` sees it."""
+    """A request of Django or the REST framework as a request of `ratekeeper.http`."""
 
     __slots__ = ()
 
@@ -125,7 +125,7 @@ class DjangoRequest(EnvironRequest):
 
 
 class AsyncDjangoRequest(DjangoRequest):
-    """A request whose user has to be awaited."""
+    """A request whose user is awaited."""
 
     __slots__ = ()
 
@@ -139,7 +139,7 @@ class AsyncDjangoRequest(DjangoRequest):
 
 
 def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]) -> HttpResponseBase:
-    """Let a request pass a gate to its view."""
+    """Serve a request with a view, if the gate admits it."""
     own = DjangoRequest(request)
     admission = gate.admit(own, correctable=False)
     if admission is None:
@@ -164,17 +164,17 @@ def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]
 async def serve_async(
     gate: AsyncGate, request: HttpRequest, view: Callable[[], Awaitable[HttpResponseBase]]
 ) -> HttpResponseBase:
-    """Let a request pass a gate to its view."""
+    """Serve a request with a view, if the gate admits it."""
     own = AsyncDjangoRequest(request)
     admission = await gate.admit(own)
     if admission is None:
         return await view()
 
-    async def settle(answer: Answer) -> None:  # perhaps in a loop of its own, after the view's
+    async def settle(answer: Answer) -> None:  # perhaps in another event loop than the view
         try:
             await gate.settle(own, admission, answer)
         finally:
-            await _hang_up(request, admission)
+            await _close_connections(request, admission)
 
     settles = admission.route_limit.settle is not None
     try:
@@ -196,11 +196,11 @@ async def serve_async(
             await django_settlement.at_end_async(response, settle)
         return response
     finally:
-        await _hang_up(request, admission)
+        await _close_connections(request, admission)
 
 
-async def _hang_up(request: HttpRequest, admission: Admission) -> None:
-    """Leave no connection behind in an event loop that Django made for one view alone, as it does under WSGI."""
+async def _close_connections(request: HttpRequest, admission: Admission) -> None:
+    """Close connections that belong to an event loop that Django made for one view only, as it does under WSGI."""
     store = admission.http_limiter.limiter.store
     if isinstance(store, AsyncRedisStore) and not hasattr(request, "scope"):
         await store.close()
@@ -208,7 +208,7 @@ async def _hang_up(request: HttpRequest, admission: Admission) -> None:
 
 @functools.cache
 def gate_for(kind: Any, spec: Spec | None = None, scope: str = "") -> Any:
-    """Return the gate of a limit, or the project's own; `kind` is Gate or AsyncGate."""
+    """Return the gate of a limit, or that of the project; `kind` is Gate or AsyncGate."""
     limit, options = _configured(kind)
     if not options.pop("enabled"):
         return kind()
@@ -222,7 +222,7 @@ def gate_for(kind: Any, spec: Spec | None = None, scope: str = "") -> Any:
 
 
 def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
-    """Read the setting, for a sync or an async gate."""
+    """Read the setting for a sync or an async gate."""
     given = getattr(settings, "RATEKEEPER", {})
     if not isinstance(given, dict):
         raise TypeError(f"settings.RATEKEEPER must be a dict, not {show(given)}")
@@ -230,7 +230,7 @@ def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
     if unknown:
         raise InvalidRule(f"settings.RATEKEEPER has an unknown option {min(unknown, key=str)!r}")
     for name, value in given.items():
-        if isinstance(value, Iterator):  # it would be empty for the second gate
+        if isinstance(value, Iterator):  # would be empty for the second gate
             raise TypeError(f"settings.RATEKEEPER[{name!r}] must be a list, not {show(value)}")
     values = {"enabled": True, **given}
     for name in _FUNCTIONS:
@@ -246,7 +246,7 @@ def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
 
 @functools.cache
 def _store(url: str, for_asyncio: bool) -> Store:
-    """Return one store for all; in memory, sync and async views share it."""
+    """Return one store for all limits; in memory, sync and async views share it."""
     return stores.from_url(url, for_asyncio=for_asyncio)
 
 
@@ -260,7 +260,7 @@ setting_changed.connect(_forget)
 
 
 def _title(request: HttpRequest, view: Any) -> str:
-    """Return the name of a view; that of a class's method is the same for all classes that inherit it."""
+    """Return the name of a view, with its class, because methods are inherited."""
     match = getattr(request, "resolver_match", None)
     owner = getattr(getattr(match, "func", None), "view_class", None)
     title = f"{view.__module__}.{getattr(view, '__qualname__', view.__name__)}"

@@ -1,4 +1,4 @@
-"""When an answer of Django's has gone out, and how many bytes it had."""
+"""Finds out when a Django response has been sent, and its size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ratekeeper.integrations.wsgi import Counted
 
 
 def at_end(response: Any, settle: Callable[[Answer], None]) -> None:
-    """Settle once the response has gone out."""
+    """Settle once the response has been sent."""
     if not _is_rendered(response):
         response.add_post_render_callback(functools.partial(at_end, settle=settle))
         return
@@ -21,7 +21,7 @@ def at_end(response: Any, settle: Callable[[Answer], None]) -> None:
     def settle_size(size: int) -> None:
         settle(Answer(response.status_code, size))
 
-    async def settle_in_passing(size: int) -> None:  # the event loop that Django makes for a stream serves it alone
+    async def settle_in_passing(size: int) -> None:  # the event loop that Django makes for a stream serves nothing else
         settle_size(size)
 
     if not response.streaming:
@@ -33,7 +33,7 @@ def at_end(response: Any, settle: Callable[[Answer], None]) -> None:
 
 
 async def at_end_async(response: Any, settle: Callable[[Answer], Awaitable[None]]) -> None:
-    """Settle once the response has gone out."""
+    """Settle once the response has been sent."""
     if not _is_rendered(response):  # Django renders it in a thread
         response.add_post_render_callback(async_to_sync(functools.partial(at_end_async, settle=settle)))
         return
@@ -50,7 +50,7 @@ async def at_end_async(response: Any, settle: Callable[[Answer], Awaitable[None]
 
 
 def _is_rendered(response: Any) -> bool:
-    """Whether a response has its content: a view may return a template that Django renders later."""
+    """Tell whether a response is rendered: a view may return a template that Django renders later."""
     return getattr(response, "is_rendered", True)
 
 

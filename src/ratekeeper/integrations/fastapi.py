@@ -3,7 +3,7 @@
     @app.get("/search", dependencies=[Depends(RateLimit("10/minute", key=by_user()))])
     async def search(query: str): ...
 
-`document(app)` shows the 429 answers in the application's OpenAPI schema.
+`document(app)` adds the 429 responses to the application's OpenAPI schema.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class RateLimit(starlette.RateLimit):
-    """A limit as a dependency; as a parameter, its value is the `Admission`, which `correct` takes."""
+    """A limit as a dependency; as a parameter, its value is the `Admission` to pass to `correct`."""
 
     async def __call__(self, connection: HTTPConnection, response: Response) -> Admission | None:
         """Admit a request, or raise `RateLimitExceeded`."""

@@ -6,9 +6,8 @@
     @limiter.limit("1/day")
     def slow(): ...
 
-Of the limits of a view, those of its blueprint and the `default`, the first that are there count; `application`
-counts all of a client's requests together. A denied request raises `RateLimitExceeded`, which
-`app.errorhandler(429)` may answer.
+A view's own limits replace those of its blueprint, which replace the `default`. `application` counts all requests of
+a client together. A denied request raises `RateLimitExceeded`, which `app.errorhandler(429)` can handle.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["RateLimitExceeded", "RateLimiter", "Route"]
 
 _Limitable = TypeVar("_Limitable", bound=Callable[..., Any] | Blueprint)
-_PASSED = "ratekeeper.passed"  # where a request's environ keeps the limits that it has come to
+_PASSED = "ratekeeper.passed"  # the key in the environ for the limits that a request has passed
 _STRATEGIES = ("fixed-window", "moving-window", "sliding-window-counter")
 
 
@@ -54,12 +53,12 @@ class RateLimitExceeded(RateLimited, TooManyRequests):
 
 
 class RateLimiter:
-    """The extension. Its options are those of `ratekeeper.http.Gate`, and count more than the application's config.
+    """The extension. Its options are those of `ratekeeper.http.Gate`, and override the application's config.
 
-    The config has `RATELIMIT_ENABLED`, `RATELIMIT_DEFAULT`, `RATELIMIT_APPLICATION`, `RATELIMIT_STORAGE_URI`,
-    `RATELIMIT_KEY_PREFIX`, `RATELIMIT_STRATEGY` (what a rate means that names no algorithm),
-    `RATELIMIT_HEADERS_ENABLED`, `RATELIMIT_SWALLOW_ERRORS` (while the store is away, all is admitted),
-    `RATELIMIT_IN_MEMORY_FALLBACK_ENABLED` (it is counted here, as it is anyway), `RATELIMIT_ON_ERROR` and
+    Settings: `RATELIMIT_ENABLED`, `RATELIMIT_DEFAULT`, `RATELIMIT_APPLICATION`, `RATELIMIT_STORAGE_URI`,
+    `RATELIMIT_KEY_PREFIX`, `RATELIMIT_STRATEGY` (the algorithm of rates that name none),
+    `RATELIMIT_HEADERS_ENABLED`, `RATELIMIT_SWALLOW_ERRORS` (admit everything while the store is unavailable),
+    `RATELIMIT_IN_MEMORY_FALLBACK_ENABLED` (count in this process meanwhile; the default), `RATELIMIT_ON_ERROR` and
     `RATELIMIT_DEADLINE`.
     """
 
@@ -76,7 +75,7 @@ class RateLimiter:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        """Limit an application, by its configuration as it is now."""
+        """Limit an application, using its current configuration."""
         default, application, is_enabled, strategy, options = _configured(app.config)
         state = _State(
             app.view_functions,
@@ -100,7 +99,7 @@ class RateLimiter:
         methods: Collection[str] | None = None,
         name: str | None = None,
     ) -> Callable[[_Limitable], _Limitable]:
-        """Limit a view, or each view of a blueprint; all that are limited under one `name` count together."""
+        """Limit a view, or each view of a blueprint; views with the same `name` share their usage."""
         spec = _Spec(Route("*", limit, methods, key, cost, settle, name=""), name)
         _check({"routes": [spec.route]})
 
@@ -113,7 +112,7 @@ class RateLimiter:
         return decorate
 
     def exempt(self, view: _Limitable) -> _Limitable:
-        """Let a view, or a blueprint's views, be free of every limit but its own."""
+        """Exempt a view, or the views of a blueprint, from all limits but its own."""
         if isinstance(view, Blueprint):
             self._exempt.add(view)
         else:
@@ -139,7 +138,7 @@ class RateLimiter:
         try:
             return current_app.extensions["ratekeeper"][self]  # type: ignore[no-any-return]
         except KeyError:
-            raise RuntimeError("a view is limited, but init_app was not called for this application") from None
+            raise RuntimeError("init_app was not called for this application, which has a limited view") from None
 
     def _before_request(self, state: _State) -> None:
         own = _current()
@@ -162,7 +161,7 @@ class RateLimiter:
 
 
 class _Spec:
-    """A limit as it was written down; each application makes gates of it."""
+    """A limit as declared; each application makes gates from it."""
 
     def __init__(self, route: Route, name: str | None) -> None:
         self.route = route
@@ -170,7 +169,7 @@ class _Spec:
 
 
 class _Passed(NamedTuple):
-    """A limit that a request has come to, and what it said."""
+    """A limit that a request has passed, and its decision."""
 
     gate: Gate
     request: EnvironRequest
@@ -178,7 +177,7 @@ class _Passed(NamedTuple):
 
 
 class _State:
-    """What an extension has for one application."""
+    """The state of the extension for one application."""
 
     def __init__(
         self, views: Mapping[str, Any], default: Limit, application: Limit, strategy: str | None, options: Options
@@ -199,7 +198,7 @@ class _State:
             self._gate(spec, "")
 
     def admit(self, own: Request, spec: _Spec, scope: str) -> None:
-        """Let a request pass a limit, which counts for what is in scope only, unless it has a name."""
+        """Apply a limit to a request; unless the limit has a name, its usage is that of the scope."""
         scope = scope if spec.name is None else spec.name
         _admit(own, self._gates.get((spec, scope)) or self._gate(spec, scope))
 
@@ -212,7 +211,7 @@ class _State:
         return gate
 
     def _rules(self, limit: Any) -> Any:
-        """Put the strategy in front of rates that name no algorithm."""
+        """Apply the strategy to rates that name no algorithm."""
         if self._strategy is None:
             return limit
         if is_rules_function(limit):
@@ -228,7 +227,7 @@ class _State:
 
 
 def _current() -> Request:
-    """Return the request itself: each look through Flask's proxy costs as much as a decision."""
+    """Return the request itself, because each access through Flask's proxy costs as much as a decision."""
     return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - third-party, documented
 
 
@@ -245,7 +244,7 @@ def _admit(own: Request, gate: Gate) -> None:
 
 
 def _tell(response: Response) -> Response:
-    """Add the headers of the tightest limit, and see to the settlement of all."""
+    """Add the headers of the tightest limit, and arrange the settlement of all."""
     passed: list[_Passed] | None = _current().environ.pop(_PASSED, None)
     if passed is None:
         return response
@@ -253,7 +252,7 @@ def _tell(response: Response) -> Response:
     headers = response.headers
     names = {name.lower() for name, _ in headers}
     for name, value in gate.headers(admission):
-        if name.lower() not in names:  # what the application itself has set stays
+        if name.lower() not in names:  # headers that the application has set are kept
             headers.add(name, value)
     for each in passed:
         if each.admission.route_limit.settle is not None:
@@ -276,13 +275,13 @@ def _settle_at_end(passed: _Passed, response: Response) -> None:
 
 
 def _check(options: Options) -> None:
-    """Raise now, where it was written, if it cannot work; the store is another matter."""
+    """Raise errors where the limit is declared; the store is checked later."""
     options = {**options, "store": "memory://"}
     Gate(**options)
 
 
 def _configured(config: Mapping[str, Any]) -> tuple[Limit, Limit, bool, str | None, Options]:
-    """Read the settings that users of Flask-Limiter know; one that would be ignored is refused."""
+    """Read the settings of Flask-Limiter; settings that would be ignored are rejected."""
     given = {name: value for name, value in config.items() if name.startswith("RATELIMIT_")}
     options: Options = {}
     default, application = given.pop("RATELIMIT_DEFAULT", None), given.pop("RATELIMIT_APPLICATION", None)
@@ -300,7 +299,7 @@ def _configured(config: Mapping[str, Any]) -> tuple[Limit, Limit, bool, str | No
         if name in given:
             options[option] = given.pop(name)  # type: ignore[literal-required]
     if given:
-        raise InvalidRule(f"{min(given)} is not a setting of this extension; see its documentation for what it has")
+        raise InvalidRule(f"{min(given)} is not a setting of this extension; see its documentation")
     return default, application, is_enabled, strategy, options
 
 

@@ -3,7 +3,7 @@
     client = httpx.Client(transport=LimitedTransport("10/s burst 20"))
     client = httpx.AsyncClient(transport=AsyncLimitedTransport("10/s burst 20", "redis://localhost"))
 
-What a request costs, whom it counts for and what its answer says is the same for all libraries: `ratekeeper.http`.
+Keys, costs and responses are handled alike for all libraries, by `ratekeeper.http.outgoing`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _NEVER_LEFT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, http
 
 
 class LimitedTransport(httpx.BaseTransport):
-    """Sends with `transport` when the rules admit it: waits, through a shaping delay too, first come, first served.
+    """Sends requests with `transport` once the rules admit them, first come, first served, after any shaping delay.
 
-    `limit` is rules, counted on `store`, or a limiter. `key` makes a key of a request (None: not limited), and `cost`
-    is what one takes; `settle`, given the whole answer, returns the real cost (None: as estimated). A wait that would
-    be longer than `timeout` raises RateLimited, before anything is sent. Answers 429 and 503 that say when to come back
-    are asked for again up to `retries` times, if the method is one of `retry_methods`.
+    `limit` is rules, counted on `store`, or a limiter. `key` returns the key of a request (None: not limited), `cost`
+    is what a request consumes, and `settle` returns the real cost for a complete response (None: as estimated). A wait
+    longer than `timeout` raises RateLimited before anything is sent. After a 429 or 503 with a retry time, a request is
+    sent again up to `retries` times, if its method is one of `retry_methods`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LimitedTransport(httpx.BaseTransport):
         self._transport = httpx.HTTPTransport() if transport is None else transport
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request when it may go."""
+        """Send a request once it is admitted."""
         response: httpx.Response = self._outgoing.send(request, lambda: self._transport.handle_request(request))
         return response
 
@@ -74,7 +74,7 @@ class LimitedTransport(httpx.BaseTransport):
 
 
 class AsyncLimitedTransport(httpx.AsyncBaseTransport):
-    """A `LimitedTransport` for asyncio; `key`, `cost` and `settle` are plain functions here, too."""
+    """A `LimitedTransport` for asyncio; `key`, `cost` and `settle` are still plain functions."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request when it may go."""
+        """Send a request once it is admitted."""
         response: httpx.Response = await self._outgoing.send_async(
             request, lambda: self._transport.handle_async_request(request)
         )
@@ -134,7 +134,7 @@ def _watch_async(request: httpx.Request, response: httpx.Response, settlement: S
 
 
 class _Watching:
-    """Sees a body pass by chunk by chunk, as it comes."""
+    """Copies a body chunk by chunk as it is read."""
 
     def __init__(self, request: httpx.Request, response: httpx.Response, settlement: Settlement) -> None:
         self._request = request
@@ -143,7 +143,7 @@ class _Watching:
         self._settlement = settlement
 
     def _answer(self, body: bytes) -> httpx.Response:
-        """Make an answer that has been read; the one that the caller reads stays untouched."""
+        """Return a response that has been read; the one that the caller reads is not changed."""
         seen = self._response
         return httpx.Response(seen.status_code, headers=seen.headers, content=body, request=self._request)
 

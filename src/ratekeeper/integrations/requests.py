@@ -3,7 +3,7 @@
     session = requests.Session()
     session.mount("https://api.example.com/", LimitedAdapter("10/s burst 20", "redis://localhost"))
 
-What a request costs, whom it counts for and what its answer says is the same for all libraries: `ratekeeper.http`.
+Keys, costs and responses are handled alike for all libraries, by `ratekeeper.http.outgoing`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["LimitedAdapter"]
 
 
 class LimitedAdapter(BaseAdapter):
-    """Sends with `adapter` when the rules admit it: waits, through a shaping delay too, first come, first served.
+    """Sends requests with `adapter` once the rules admit them, first come, first served, after any shaping delay.
 
-    `limit` is rules, counted on `store`, or a limiter. `key` makes a key of a request (None: not limited), and `cost`
-    is what one takes; `settle`, given the whole answer, returns the real cost (None: as estimated). A wait that would
-    be longer than `timeout` raises RateLimited, before anything is sent. Answers 429 and 503 that say when to come back
-    are asked for again up to `retries` times, if the method is one of `retry_methods`.
+    `limit` is rules, counted on `store`, or a limiter. `key` returns the key of a request (None: not limited), `cost`
+    is what a request consumes, and `settle` returns the real cost for a complete response (None: as estimated). A wait
+    longer than `timeout` raises RateLimited before anything is sent. After a 429 or 503 with a retry time, a request is
+    sent again up to `retries` times, if its method is one of `retry_methods`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LimitedAdapter(BaseAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> requests.Response:
-        """Send a request when it may go."""
+        """Send a request once it is admitted."""
         response: requests.Response = self._outgoing.send(
             request, lambda: self._adapter.send(request, stream, timeout, verify, cert, proxies)
         )
@@ -101,7 +101,7 @@ def _watch(_: requests.PreparedRequest, response: requests.Response, settlement:
 
 
 class _WatchedBody:
-    """What `response.raw` was, and a body that passes by chunk by chunk, as it comes."""
+    """Wraps `response.raw`, and copies the body chunk by chunk as it is read."""
 
     def __init__(self, response: requests.Response, settlement: Settlement) -> None:
         self._raw: Any = response.raw
@@ -118,7 +118,7 @@ class _WatchedBody:
         return getattr(self._raw, name)
 
     def _answer(self, body: bytes) -> requests.Response:
-        """Make an answer that has been read; the one that the caller reads stays untouched."""
+        """Return a response that has been read; the one that the caller reads is not changed."""
         answer = requests.Response()
         answer.__dict__.update(self._response.__dict__, raw=io.BytesIO(body))
         return answer

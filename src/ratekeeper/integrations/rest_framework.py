@@ -3,8 +3,8 @@
     class Burst(RateLimitThrottle):
         limit = "60/minute"
 
-`limit` may be left out: `REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]` then has it, under the throttle's `scope`. Store
-and options come of the setting `RATEKEEPER`.
+Without `limit`, the rate is that of the throttle's `scope` in `REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]`. The store
+and the options come from the setting `RATEKEEPER`.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ __all__ = ["RateLimitThrottle"]
 
 
 class RateLimitThrottle(BaseThrottle):
-    """Throttles users, and those who have not signed in by their address; all views of a `scope` count together."""
+    """Throttles by user, or by address for anonymous requests; all views with the same `scope` share their usage."""
 
     limit: ClassVar[Limit] = None
     key: ClassVar[KeyFunction] = first_of(by_user(), by_address())
     cost: ClassVar[Costs | CostFunction] = 1
     scope: ClassVar[str] = ""
-    """The name under which is counted, by default that of the class."""
+    """The name of the shared usage; by default the name of the class."""
 
     _retry_after: float | None = None
 
     def __init_subclass__(cls) -> None:
-        """Refuse what cannot work where it is written."""
+        """Raise configuration errors where the class is defined."""
         super().__init_subclass__()
         if cls.limit is not None or cls.scope:
             Gate(routes=[_route(cls)])
-            gate_for(Gate)  # the settings may be at fault as well
+            gate_for(Gate)  # raises if the settings are invalid
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        """Say whether a request may go on, and tell its client how it stands."""
+        """Tell whether a request is admitted, and set the headers of its response."""
         cls: Any = type(self)
         gate: Gate = gate_for(Gate, _spec(cls), cls.scope or cls.__qualname__)
         own = DjangoRequest(request)
@@ -55,9 +55,11 @@ class RateLimitThrottle(BaseThrottle):
             return True
         decision = admission.decision
         room = (decision.allowed, decision.remaining)
-        if room < getattr(view, "ratekeeper_room", (True, math.inf)):  # of several throttles, the tightest speaks
+        if room < getattr(
+            view, "ratekeeper_room", (True, math.inf)
+        ):  # of several throttles, the tightest one sets the headers
             view.ratekeeper_room = room
-            # Retry-After is the framework's to say: it has the longest wait of all.
+            # The framework sets Retry-After, from the longest wait of all throttles.
             view.headers.update(field for field in gate.headers(admission) if field[0] != "Retry-After")
         if decision.allowed and decision.delay:
             gate.hold(admission)
@@ -65,7 +67,7 @@ class RateLimitThrottle(BaseThrottle):
         return decision.allowed
 
     def wait(self) -> float | None:
-        """Return in how many seconds to come back; None if that would not help."""
+        """Return the seconds until a retry; None if a retry cannot succeed."""
         return self._retry_after
 
 
@@ -81,5 +83,5 @@ def _spec(cls: Any) -> Spec:
 def _configured(scope: str) -> str:
     rate = api_settings.DEFAULT_THROTTLE_RATES.get(scope)
     if rate is None:
-        raise InvalidRule(f"a throttle has no limit, and DEFAULT_THROTTLE_RATES has no rate for its scope {scope!r}")
+        raise InvalidRule(f"the throttle has no limit, and DEFAULT_THROTTLE_RATES has no rate for its scope {scope!r}")
     return str(rate)

@@ -1,4 +1,4 @@
-"""Rate limits for Starlette, and what FastAPI builds on: the middleware, and a decorator for single endpoints.
+"""Rate limits for Starlette, and the base of the FastAPI integration: middleware, and a decorator for endpoints.
 
 @limited("10/minute")
 async def search(request): ...
@@ -41,7 +41,7 @@ _POLICY_VIOLATION = 1008
 
 
 class Connection(HTTPConnection):
-    """A request or WebSocket of Starlette's, with what key, cost and rules functions of `ratekeeper.http` ask for."""
+    """A Starlette request or WebSocket as a request of `ratekeeper.http`."""
 
     @property
     def method(self) -> str:
@@ -68,7 +68,7 @@ class Connection(HTTPConnection):
 
 
 class RateLimitExceeded(RateLimited, HTTPException):
-    """A denied request: an `HTTPException` that becomes the 429 answer."""
+    """A denied request: an `HTTPException` that becomes the 429 response."""
 
     def __init__(self, decision: Decision, reply: Reply) -> None:
         told = {name: value for name, value in reply.headers if not name.lower().startswith("content-")}
@@ -80,13 +80,13 @@ class RateLimitExceeded(RateLimited, HTTPException):
 class RateLimit:
     """A limit for single endpoints; `limit` and the options are those of `ratekeeper.http.Gate`.
 
-    With a `name`, all that has this limit counts together; otherwise each endpoint counts for itself.
+    With a `name`, all endpoints with this limit share their usage; otherwise each endpoint has its own.
     """
 
     def __init__(self, limit: Limit, *, name: str | None = None, **options: Unpack[Options]) -> None:
         for option in ("routes", "exempt", "settle"):
             if option in options:
-                raise TypeError(f"{option} is an option of RateLimitMiddleware; this limit is for single endpoints")
+                raise TypeError(f"{option} is an option of RateLimitMiddleware, not of a limit for single endpoints")
         if name is None:
             options["key"] = _for_each_endpoint(options.get("key") or by_address())
         else:
@@ -97,7 +97,7 @@ class RateLimit:
         self.gate = AsyncGate(limit, **options)
 
     async def admit(self, connection: HTTPConnection) -> Admission | None:
-        """Admit a request, after its delay if it has one, or raise `RateLimitExceeded`; None: it is not limited."""
+        """Admit a request, after its delay if any, or raise `RateLimitExceeded`; None means that it is not limited."""
         own = Connection(connection.scope)
         admission = await self.gate.admit(own)
         if admission is None:
@@ -112,19 +112,19 @@ class RateLimit:
         return admission
 
     async def correct(self, admission: Admission | None, real_cost: int | Mapping[str, int]) -> None:
-        """Charge what a request cost more than estimated, and give back what it cost less."""
+        """Charge what a request cost above its estimate, or give back what it cost below."""
         if admission is not None:
             await self.gate.correct(admission, real_cost)
 
     def headers(self, admission: Admission | None) -> Fields:
-        """Return the headers that tell a client how it stands."""
+        """Return the headers that tell the client where it stands."""
         return [] if admission is None else self.gate.headers(admission)
 
     def _refusal(self, connection: Connection, admission: Admission) -> Exception:
         extensions = connection.scope.get("extensions") or ()
         if connection.scope["type"] == "websocket" and "websocket.http.response" not in extensions:
             return WebSocketException(_POLICY_VIOLATION, "rate limit exceeded")
-        # Unless the application has a handler of its own, the answer is the problem document as it is.
+        # Without a handler of the application, the response is the problem document itself.
         handlers = connection.scope.get("starlette.exception_handlers")
         if handlers is not None:
             handlers[0].setdefault(RateLimitExceeded, _answer)
@@ -133,7 +133,7 @@ class RateLimit:
 
 @functools.cache
 def _store(url: str) -> Store:
-    """Return one store for all limits of this process."""
+    """Return one store for all limits in this process."""
     return stores.from_url(url, for_asyncio=True)
 
 
@@ -143,7 +143,7 @@ def limited(limit: Limit, *, name: str | None = None, **options: Unpack[Options]
 
     def decorate(view: _View) -> _View:
         if inspect.isgeneratorfunction(view) or inspect.isasyncgenfunction(view):
-            raise TypeError(f"{view.__qualname__} is a generator; limit it with a dependency, Depends(RateLimit(...))")
+            raise TypeError(f"{view.__qualname__} is a generator; use the dependency Depends(RateLimit(...)) instead")
         is_async = inspect.iscoroutinefunction(view)
         signature = inspect.signature(view)
 
@@ -151,7 +151,7 @@ def limited(limit: Limit, *, name: str | None = None, **options: Unpack[Options]
         async def call(*args: Any, **kwargs: Any) -> Any:
             connection = kwargs.get(_CONNECTION) or _connection(args, kwargs)
             response = kwargs.get(_RESPONSE)
-            for added in _ADDED.keys() - signature.parameters.keys():  # another limit of the view may want them, too
+            for added in _ADDED.keys() - signature.parameters.keys():  # another limit of the view may need them as well
                 kwargs.pop(added, None)
             fields = rate_limit.headers(await rate_limit.admit(connection))
             result = await (view(*args, **kwargs) if is_async else run_in_threadpool(view, *args, **kwargs))
@@ -178,7 +178,7 @@ def _answer(_: HTTPConnection, error: Exception) -> Response:
 
 
 def _for_each_endpoint(key: KeyFunction) -> KeyFunction:
-    """Put the endpoint in front of a key, so that each counts for itself."""
+    """Prefix keys with the endpoint, so that each endpoint has its own usage."""
     check_function("key", key)
 
     def scoped(connection: Connection) -> Any:
@@ -206,11 +206,11 @@ def _connection(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> HTTPConnect
     for each in (*args, *kwargs.values()):
         if isinstance(each, HTTPConnection):
             return each
-    raise TypeError("a limited endpoint was called without a request; only Starlette and FastAPI can call it")
+    raise TypeError("a limited endpoint was called without a request; it can be called only by Starlette or FastAPI")
 
 
 def _with_connection(signature: inspect.Signature) -> inspect.Signature:
-    """Add what FastAPI passes by type to a signature, behind the endpoint's own parameters."""
+    """Add parameters that FastAPI passes by type, after the endpoint's own parameters."""
     parameters = list(signature.parameters.values())
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind)

@@ -2,7 +2,7 @@
 
     app = RateLimitMiddleware(app, "100/minute", exempt=["/healthz"])
 
-A stream passes untouched. A request that a shaping bucket holds keeps its thread for that long.
+Streams pass through unchanged. A request that a shaping bucket holds occupies its thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EnvironRequest", "RateLimitMiddleware", "Route"]
 
-MAX_HELD = 10  # each held request keeps a thread, of which servers have few; max_waiters says otherwise
+MAX_HELD = 10  # the default of max_waiters here: each held request occupies a thread
 
 
 class RateLimitMiddleware:
@@ -58,9 +58,9 @@ class RateLimitMiddleware:
     def _settled(
         self, request: EnvironRequest, admission: Admission, fields: Fields, start_response: StartResponse
     ) -> Iterable[bytes]:
-        """Serve a request, and settle its cost when its answer has gone out."""
-        status_code = 500  # what becomes of a request whose application raises
-        written = 0  # past the body, as only old applications do
+        """Serve a request, and settle its cost when the response has been sent."""
+        status_code = 500  # if the application raises an exception
+        written = 0  # through write(), as only old applications do
 
         def start(status: str, headers: Fields, exc_info: Any = None) -> Callable[[bytes], object]:
             nonlocal status_code
@@ -85,9 +85,9 @@ class RateLimitMiddleware:
 
 
 class EnvironRequest:
-    """A WSGI environ, as `ratekeeper.http` sees a request; `raw` is the framework's own, if it has one.
+    """A WSGI environ as a request of `ratekeeper.http`; `raw` is the framework's own request, if there is one.
 
-    Servers join the lines of a header that came several times, so that it is one here.
+    WSGI servers join header lines with the same name, so a header has at most one value here.
     """
 
     __slots__ = ("environ", "raw")
@@ -119,7 +119,7 @@ class EnvironRequest:
 
 
 class Counted:
-    """A body that is passed on, with a word at its end about how many bytes it had."""
+    """A body that is passed on, and reports its size in bytes at its end."""
 
     def __init__(self, body: Iterable[bytes], at_end: Callable[[int], None]) -> None:
         self._body = body
@@ -145,13 +145,13 @@ class Counted:
 
 
 def refuse(start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
-    """Answer a request instead of the application."""
+    """Deny a request."""
     start_response(f"{reply.status} {_phrase(reply.status)}", reply.headers)
     return [reply.body]
 
 
 def told(headers: Fields, fields: Fields) -> Fields:
-    """Add fields to headers; what the application itself has set stays."""
+    """Add headers; those that the application has set are kept."""
     names = {name.lower() for name, _ in headers}
     return headers + [field for field in fields if field[0].lower() not in names]
 

@@ -1,8 +1,16 @@
-"""The playground: a page that shows every algorithm at work, and the routes that it stands on.
+"""The playground: a page that shows every algorithm at work, and the routes behind it.
 
-To read it: `visitors` tells people apart; `configs` lists the algorithms for the page and reads what the demo's bodies
-ask for; `routes` answers them; `compare` runs traffic through all the algorithms; `files` serves the page itself, which
-is in `static/`: `main.js` puts it together, `model.js` moves the server's state on in time, `pictures.js` draws it.
+Reading order:
+
+- `visitors`: a session for each visitor, in a signed cookie
+- `configs`: the list of algorithms for the page, and the bodies of the demo's requests
+- `demo`: the demo's routes: hit, burst, state, reset
+- `compare`: the route that runs the same traffic through all algorithms
+- `files`: the static files of the page: `main.js` puts it together, `model.js` updates the server's state over time,
+  `pictures.js` draws it
+
+Words: the *demo* is the page with its cards, one for each algorithm and mode; a *config* is a rule in the demo's words,
+such as `maxRequests`; a *drawn* traffic is one that the visitor has drawn.
 """
 
 from __future__ import annotations

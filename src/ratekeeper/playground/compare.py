@@ -1,4 +1,4 @@
-"""Compare: one traffic through all the algorithms, on simulated time. The same request, the same answer, always."""
+"""Compare: the same traffic through all algorithms, in simulated time. Equal requests get equal responses."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 MOST_REQUESTS = 2_000
 MOST_SLICES = 200
-WINDOWS = 4  # how long the traffic lasts unless told
+WINDOWS = 4  # the default duration of the traffic
 DRAWN = "drawn"
-_worker = ThreadPoolExecutor(1, "compare")  # one after another, so that all of them slow the service no more than one
+_worker = ThreadPoolExecutor(1, "compare")  # one thread, so that comparisons run one after another
 _KNOWN = ("traffic", "limit", "window", "rate", "duration", "seed", "cost", "slices")
 
 
@@ -33,7 +33,7 @@ def mount(router: Router) -> None:
 
 
 async def compare(request: ServiceRequest) -> Response:
-    """Answer with what each algorithm does with the traffic that is asked for."""
+    """Return what each algorithm does with the requested traffic."""
     body = read_body(await request.json())
     rules = _rules(body)
     traffic = _traffic(body, rules[0])
@@ -47,7 +47,7 @@ async def compare(request: ServiceRequest) -> Response:
 def _rules(body: Mapping[str, Any]) -> list[Rule]:
     for name in body:
         if name not in _KNOWN:
-            raise Unusable(f"unknown field {show(name)}; there are {', '.join(_KNOWN)}", name)
+            raise Unusable(f"unknown field {show(name)}; the fields are {', '.join(_KNOWN)}", name)
     try:
         exact = SlidingWindowLog(body.get("limit", 10), body.get("window", 10))
         return all_of(exact.limit, exact.window_us)
@@ -72,7 +72,7 @@ def _traffic(body: Mapping[str, Any], target: Rule) -> Traffic:
         rate = rates.rate(body["rate"], "rate") if "rate" in body else PATTERNS[name].load * sustained
         if rate * duration_us > MOST_REQUESTS * rates.SECOND_US or duration_us > MOST_REQUESTS * window_us:
             field = "rate" if "rate" in body else "duration" if "duration" in body else "limit"
-            raise Unusable(f"{field}: that is more than {MOST_REQUESTS:,} requests; make it less", field)
+            raise Unusable(f"{field}: the traffic has more than {MOST_REQUESTS:,} requests; reduce it", field)
         duration = Fraction(duration_us, rates.SECOND_US)
         return generate(name, target, rate=rate, duration=duration, seed=seed, cost=cost)
     except (TypeError, ValueError) as error:
@@ -82,7 +82,7 @@ def _traffic(body: Mapping[str, Any], target: Rule) -> Traffic:
 def _drawn(slices: object, duration_us: int, cost: int) -> Traffic:
     """Spread the requests of each slice of the duration evenly over it."""
     if not isinstance(slices, list) or not 1 <= len(slices) <= MOST_SLICES:
-        raise Unusable(f"slices must be from 1 to {MOST_SLICES} whole numbers, not {show(slices)}", "slices")
+        raise Unusable(f"slices must be a list of 1 to {MOST_SLICES} whole numbers, not {show(slices)}", "slices")
     at_us = []
     for position, count in enumerate(slices):
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_REQUESTS:
@@ -91,10 +91,10 @@ def _drawn(slices: object, duration_us: int, cost: int) -> Traffic:
         length_us = duration_us * (position + 1) // len(slices) - start_us
         at_us += [start_us + length_us * index // count for index in range(count)]
         if len(at_us) > MOST_REQUESTS:
-            raise Unusable(f"slices must have at most {MOST_REQUESTS:,} requests in all", "slices")
+            raise Unusable(f"slices must have at most {MOST_REQUESTS:,} requests in total", "slices")
     if not at_us:
         raise Unusable("slices must have at least one request", "slices")
-    return Traffic(DRAWN, "requests as somebody drew them", at_us, [cost] * len(at_us), 0, duration_us)
+    return Traffic(DRAWN, "requests as drawn", at_us, [cost] * len(at_us), 0, duration_us)
 
 
 def _blamed(error: Exception, otherwise: str) -> Unusable:

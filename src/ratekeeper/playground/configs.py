@@ -1,4 +1,4 @@
-"""What the demo's bodies ask for: a rule in the demo's words, a cost and a count."""
+"""The bodies of the demo's requests: a rule in the demo's words, a cost and a count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS = {"count": "", "window": "s", "rate": "per s"}
 
 
 def demo_name(field: Field) -> str:
-    """Return what the demo calls a field: in camel case, unless it has a name of its own."""
+    """Return the demo's name of a field: in camel case, unless it has a name of its own."""
     first, *others = field.name.split("_")
     return field.demo_name or first + "".join(map(str.capitalize, others))
 
@@ -28,18 +28,18 @@ _KNOWN = {demo_name(field) for algorithm in ALGORITHMS for field in algorithm.fi
 
 
 class Unusable(Problem):
-    """A body that cannot be used; `field` is the part that is to blame."""
+    """An invalid body; `field` is the invalid part."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(400, message, field=field)
 
     def document(self) -> dict[str, Any]:
-        """Return the problem document, in which the detail is the `error`, too, that the demo's users know."""
+        """Return the problem document, with the detail as `error` as well, as the demo's users expect."""
         return super().document() | {"error": self.detail}
 
 
 def listing() -> list[dict[str, Any]]:
-    """Return what the page has to know of each algorithm, in each of its modes."""
+    """Return what the page needs to know about each algorithm, in each of its modes."""
     return [_listed(algorithm, variant) for algorithm in ALGORITHMS for variant in algorithm.variants]
 
 
@@ -71,7 +71,7 @@ def _listed(algorithm: type[Rule], variant: Variant) -> dict[str, Any]:
 
 
 def _written(rule: Rule) -> str:
-    """Write a rule as people do in Python: with defaults left out, and a whole rate as the number that it is."""
+    """Write a rule as Python code: without defaults, and with whole rates as integers."""
     arguments = []
     for field in rule.fields:
         value = getattr(rule, field.name)
@@ -85,14 +85,14 @@ def _written(rule: Rule) -> str:
 
 
 def check_algorithm(algorithm: str) -> type[Rule]:
-    """Return the algorithm of this name, or say which there are."""
+    """Return the algorithm of this name; the error lists all names."""
     if algorithm not in _ALGORITHMS:
         raise Unusable(f"unknown algorithm {show(algorithm)}; use {', '.join(_ALGORITHMS)}", "algorithm")
     return _ALGORITHMS[algorithm]
 
 
 def read_body(body: object) -> dict[str, Any]:
-    """Return a body that is an object; none at all stands for an empty one."""
+    """Return a body if it is an object; no body is an empty object."""
     if body is None:
         return {}
     if not isinstance(body, dict):
@@ -101,7 +101,7 @@ def read_body(body: object) -> dict[str, Any]:
 
 
 def read_rule(algorithm: str, body: Mapping[str, Any]) -> Rule:
-    """Return the rule of a body, with the demo's defaults for what it leaves out."""
+    """Return the rule of a body, with the demo's defaults for missing fields."""
     kind = check_algorithm(algorithm)
     names = {demo_name(field): field for field in kind.fields}
     config = body.get("config", {})
@@ -109,7 +109,7 @@ def read_rule(algorithm: str, body: Mapping[str, Any]) -> Rule:
         raise Unusable(f"config must be an object, not {show(config)}", "config")
     for name in config:
         if name not in _KNOWN:
-            raise Unusable(f"unknown config {show(name)}; {algorithm} has {', '.join(names)}", f"config.{name}")
+            raise Unusable(f"unknown config {show(name)}; {algorithm} takes {', '.join(names)}", f"config.{name}")
     given = {
         field.name: config.get(name, _DEFAULTS.get(field.kind, kind.variants[0].mode)) for name, field in names.items()
     }
@@ -122,7 +122,7 @@ def read_rule(algorithm: str, body: Mapping[str, Any]) -> Rule:
 
 
 def read_number(body: Mapping[str, Any], name: str, default: int, most: int | None = None) -> int:
-    """Return a whole number of a body, from 1 to `most`."""
+    """Return a whole number from a body, from 1 to `most`."""
     number = body.get(name, default)
     if isinstance(number, bool) or not isinstance(number, int) or number < 1 or (most is not None and number > most):
         accepted = "a whole number of at least 1" if most is None else f"a whole number from 1 to {most}"
@@ -131,7 +131,7 @@ def read_number(body: Mapping[str, Any], name: str, default: int, most: int | No
 
 
 def _check_span(rule: Rule, given: Mapping[str, Any]) -> None:
-    """Refuse a rule whose keys would be kept long after the visitor's session is over."""
+    """Reject a rule whose keys would outlive the visitor's session."""
     if rule.window_us <= LASTS * SECOND_US:
         return
     field = next(field for field in rule.fields if field.kind in ("window", "rate"))
@@ -142,12 +142,12 @@ def _check_span(rule: Rule, given: Mapping[str, Any]) -> None:
     )
     name = demo_name(field)
     raise Unusable(
-        f"{name} must be {accepted}, as long as a session lasts, not {show(given[field.name])}", f"config.{name}"
+        f"{name} must be {accepted}, the length of a session, not {show(given[field.name])}", f"config.{name}"
     )
 
 
 def _blamed(error: Exception, names: Mapping[str, Field]) -> Unusable:
-    """Name the field of the demo in place of the argument that the library names."""
+    """Return the error with the demo's field name instead of the library's argument name."""
     argument = blamed(error, [field.name for field in names.values()])
     for name, field in names.items():
         if field.name == argument:

@@ -1,4 +1,4 @@
-"""The demo's routes, and the one that tells how a visitor's key stands."""
+"""The demo's routes: hit, burst, reset, and the state of a visitor's key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def mount(router: Router, service: Service) -> None:
 
 
 class Demo:
-    """What the routes do."""
+    """The handlers of the routes."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -70,7 +70,9 @@ class Demo:
 
     async def reset(self, request: ServiceRequest) -> Response:
         visitor, headers = self._visitors.recognize(request)
-        for rule in self._visitors.used(visitor):  # which stay known: while the store is away, it keeps what it has
+        for rule in self._visitors.used(
+            visitor
+        ):  # they stay remembered, because a store that is unavailable keeps its state
             await self._limiter(rule).reset(visitor)
         return json_response({"ok": True}, headers=headers)
 
@@ -81,7 +83,7 @@ class Demo:
         try:
             (seen,) = (await limiter.inspect(demo_request.visitor)).values()
         except StoreUnavailable:
-            answer["state"] = None  # this process decides alone, and a peek says how
+            answer["state"] = None  # this process decides on its own, and a peek shows how
         else:
             answer |= _held(seen)
             answer["key"] = seen.name or _text((PREFIX, rule.algorithm, rule.text, demo_request.visitor))
@@ -107,7 +109,7 @@ class Demo:
 
 @dataclass(frozen=True, slots=True)
 class DemoRequest:
-    """What a visitor asks for."""
+    """A visitor's request, validated."""
 
     body: dict[str, Any]
     rule: Rule
@@ -124,12 +126,12 @@ class DemoRequest:
 
 
 async def algorithms(_: ServiceRequest) -> Response:
-    """Answer with what the page has to know of each algorithm."""
+    """Return what the page needs to know about each algorithm."""
     return json_response(listing())
 
 
 async def script(request: ServiceRequest) -> Response:
-    """Answer with the Lua of an algorithm."""
+    """Return the Lua script of an algorithm."""
     return Response(200, check_algorithm(request.params["algorithm"]).lua().encode(), content_type=TEXT)
 
 
@@ -145,7 +147,7 @@ def _shown(decision: Decision) -> dict[str, Any]:
 
 
 def _numbers(rule: Rule) -> dict[str, Any]:
-    """Return what the formula of a rule is made from, in seconds."""
+    """Return the numbers in the formula of a rule, in seconds."""
     return {
         "picture": rule.variant.picture,
         "limit": rule.limit,
@@ -166,7 +168,7 @@ def _held(seen: Inspection) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """Write a stored value for people: bytes as redis-cli does, a sequence by its parts."""
+    """Format a stored value: bytes as redis-cli does, a sequence by its parts."""
     if isinstance(value, bytes):
         return ascii(value.decode("latin-1"))[1:-1]
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The page itself: static files, read once, kept by browsers as long as they stay the same."""
+"""The static files of the page, read once and revalidated by ETag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is who: a random session for each visitor, signed, in a cookie that expires."""
+"""Visitors: a random session for each, in a signed cookie that expires."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NAME = re.compile(r"([0-9a-f]{32})\.([0-9]{1,12})\.([0-9a-f]{64})")
 
 
 class Visitors:
-    """Hands out sessions and reads them back, and knows which rules each visitor has used: the latest ones of each."""
+    """Creates and verifies sessions, and remembers the rules that each visitor used most recently."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
         self._used: OrderedDict[str, OrderedDict[Rule, None]] = OrderedDict()
 
     def recognize(self, request: ServiceRequest) -> tuple[str, list[tuple[bytes, bytes]]]:
-        """Return the visitor, and the header that makes one of who is new."""
+        """Return the visitor, and for a new one the header that sets the cookie."""
         given = _cookie(request.headers.get(b"cookie", b"").decode("latin-1"))
         match = _NAME.fullmatch(given)
         if match and self._is_ours(*match.groups()):
@@ -39,7 +39,7 @@ class Visitors:
         return visitor, [(b"set-cookie", cookie.encode())]
 
     def remember(self, visitor: str, rule: Rule) -> None:
-        """Note that a visitor uses a rule."""
+        """Remember that a visitor uses a rule."""
         used = self._used.setdefault(visitor, OrderedDict())
         self._used.move_to_end(visitor)
         used[rule] = None
@@ -61,7 +61,7 @@ class Visitors:
 
 
 def _cookie(header: str) -> str:
-    """Return our cookie of a Cookie header, or nothing."""
+    """Return our cookie from a Cookie header, or an empty text."""
     for pair in header.split(";"):
         name, _, value = pair.strip().partition("=")
         if name == COOKIE:

@@ -1,4 +1,4 @@
-"""`ratekeeper simulate`: read the arguments, simulate, and print, draw or show the result."""
+"""`ratekeeper simulate`: read the options, simulate, and print or draw the result."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ratekeeper.subcommands import Subcommands
 
 _LOOK_AT = (
-    "Look at both sides of a boundary: the fixed window lets both bursts through, twice its limit within a second, "
-    "where the exact log denies the second one. The counter comes close to the log with two counts for a memory; the "
-    "buckets allow one burst, and shaping sends it on a request a second."
+    "Compare both sides of a boundary: the fixed window admits both bursts, twice its limit within a second, while the "
+    "exact log denies the second one. The counter comes close to the log but stores only two counts; the buckets allow "
+    "one burst, and the shaping one spreads it out to one request per second."
 )
 _MADE_UP_ONLY = ("rate", "duration", "seed")
 
@@ -44,7 +44,7 @@ def add(commands: Subcommands) -> None:
 
 
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    """Simulate as the options say and give the exit status; what is wrong with them is told through the parser."""
+    """Simulate as the options say and return the exit status; the parser reports invalid options."""
     if options.plot:
         try:
             plot.require()
@@ -79,7 +79,7 @@ def _traffic(parser: argparse.ArgumentParser, options: argparse.Namespace, targe
             )
         for name in _MADE_UP_ONLY:
             if getattr(options, name) is not None:
-                parser.error(f"argument --{name}: not allowed with argument --file, which has times of its own")
+                parser.error(f"argument --{name}: not allowed with argument --file")
         return read(options.file, cost=options.cost)
     except InvalidTraffic as error:
         parser.error(f"argument {'--file' if options.file is not None else '--traffic'}: {error}")
@@ -100,11 +100,11 @@ def _text(simulation: Simulation, options: argparse.Namespace) -> str:
     if traffic.name == DEFAULT_TRAFFIC and not (options.rules or options.rate or options.cost > 1):
         paragraphs.append(_LOOK_AT)
     if options.plot:
-        paragraphs.append(f"The picture is in {rates.show(options.plot)}.")
+        paragraphs.append(f"Plot saved to {rates.show(options.plot)}.")
     chart = Chart(width, glyphs_for(sys.stdout.encoding), color=color)
     return "\n\n".join((*(textwrap.fill(paragraph, width) for paragraph in paragraphs), chart.render(simulation)))
 
 
 def wants_color(environment: Mapping[str, str]) -> bool:
-    """Tell whether the user's environment lets a terminal have colours: https://no-color.org."""
+    """Tell whether the environment allows colors: https://no-color.org."""
     return not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"

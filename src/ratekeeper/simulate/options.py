@@ -1,4 +1,4 @@
-"""The arguments of `ratekeeper simulate`, and how their texts are read."""
+"""The command-line options of `ratekeeper simulate`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ratekeeper.simulate.plot import FORMATS
 DEFAULT_TRAFFIC = "boundary"
 WIDEST = 1_000
 DESCRIPTION = """\
-Run traffic through rules at simulated speed, and see what each admits and denies over time, the most
-that passed in any one window, and how far that is from the exact sliding log of the same limit."""
+Run traffic through rules in simulated time, and show what each rule admits and denies over time, the
+most that passed in any one window, and the difference from an exact sliding log of the same limit."""
 EXAMPLES = """\
 examples:
   ratekeeper simulate
@@ -29,14 +29,14 @@ _Value = TypeVar("_Value")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command to its parser."""
+    """Add the options of the command to its parser."""
     add = parser.add_argument
     add(
         "rules",
         nargs="*",
         metavar="RULE",
-        help="such as '100/minute', '10/s burst 20' or 'fixed-window 10/10s'; the traffic aims at the first "
-        "(default: all the algorithms at 10 in 10 s)",
+        help="a rule such as '100/minute', '10/s burst 20' or 'fixed-window 10/10s'; the traffic targets the first one "
+        "(default: all algorithms with 10 in 10 s)",
     )
     source = parser.add_mutually_exclusive_group()
     kinds = "; ".join(f"{name}: {pattern.description}" for name, pattern in PATTERNS.items())
@@ -44,34 +44,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--file",
         metavar="FILE",
-        help="traffic from a file: on each line a time in seconds and, if it is not --cost, what it costs; "
+        help="read traffic from a file: on each line a time in seconds and optionally a cost (default: --cost); "
         "blank lines and # comments are skipped",
     )
     add(
         "--rate",
         type=_reader(_rate),
-        help="requests, as '3' (a second) or '200/minute' (default: as many as the first rule sustains with boundary, "
-        "twice as many with steady, burst and poisson, ten times with flood)",
+        help="request rate, such as '3' (per second) or '200/minute' (default: the rate that the first rule sustains "
+        "for boundary, twice that for steady, burst and poisson, ten times that for flood)",
     )
-    add("--duration", type=_reader(_duration), help="such as '30' (seconds) or '5m' (default: 4 windows)")
+    add("--duration", type=_reader(_duration), help="duration, such as '30' (seconds) or '5m' (default: 4 windows)")
     add(
         "--seed",
         type=_reader(_whole_number(0, 2**64)),
-        help="of poisson traffic: the same seed, the same requests (default: 0)",
+        help="seed of poisson traffic; the same seed gives the same requests (default: 0)",
     )
-    add("--cost", type=_reader(_whole_number(1, rates.MAX_LIMIT)), default=1, help="of each request (default: 1)")
-    add("--plot", type=_reader(_plot_path), metavar="FILE", help="draw it too, to a .svg or .png file")
-    add("--json", action="store_true", help="print the result for a program instead")
-    add("--no-color", action="store_true", help="no colours; also without a terminal or with NO_COLOR set")
+    add("--cost", type=_reader(_whole_number(1, rates.MAX_LIMIT)), default=1, help="cost of each request (default: 1)")
+    add("--plot", type=_reader(_plot_path), metavar="FILE", help="also draw the result to a .svg or .png file")
+    add("--json", action="store_true", help="print the result as JSON instead")
+    add(
+        "--no-color", action="store_true", help="disable colors (also disabled without a terminal or with NO_COLOR set)"
+    )
     add(
         "--width",
         type=_reader(_whole_number(NARROWEST, WIDEST)),
-        help=f"columns, at least {NARROWEST} (default: the terminal's)",
+        help=f"width in columns, at least {NARROWEST} (default: that of the terminal)",
     )
 
 
 def _reader(read: Callable[[str], _Value]) -> Callable[[str], _Value]:
-    """Let argparse show the message of an error, which it does for its own kind only."""
+    """Convert ValueError to the error of argparse, which shows the message only of its own kind."""
 
     def read_argument(text: str) -> _Value:
         try:
@@ -86,14 +88,14 @@ def _rate(text: str) -> Fraction:
     try:
         return rates.rate(_number(text))
     except ValueError:
-        raise ValueError(f"must be above 0, as '3' (a second) or '200/minute', not {rates.show(text)}") from None
+        raise ValueError(f"must be above 0, such as '3' (per second) or '200/minute', not {rates.show(text)}") from None
 
 
 def _duration(text: str) -> Fraction:
     try:
         return Fraction(rates.window_us(_number(text)), rates.SECOND_US)
     except ValueError:
-        accepted = "above 0 and at most 407 days, in whole microseconds, as '30' (seconds) or '5m'"
+        accepted = "above 0 and at most 407 days, in whole microseconds, such as '30' (seconds) or '5m'"
         raise ValueError(f"must be {accepted}, not {rates.show(text)}") from None
 
 
@@ -114,5 +116,5 @@ def _whole_number(least: int, most: int) -> Callable[[str], int]:
 
 def _plot_path(text: str) -> str:
     if Path(text).suffix not in FORMATS:
-        raise ValueError(f"must be a file that ends in {' or '.join(FORMATS)}, not {rates.show(text)}")
+        raise ValueError(f"must be a file name that ends in {' or '.join(FORMATS)}, not {rates.show(text)}")
     return text

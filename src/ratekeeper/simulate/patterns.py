@@ -1,6 +1,6 @@
-"""The kinds of traffic that can be made up: each gives the moments of its requests, in order, in microseconds from 0.
+"""Traffic patterns: each generates the times of its requests, in order, in microseconds from 0.
 
-A pattern goes on for as long as it is asked; who takes its moments ends it.
+Patterns are infinite; the caller stops taking times.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class Pattern:
 
 
 PATTERNS = {
-    "steady": Pattern(steady, 2, "one request after another, evenly spaced"),
-    "burst": Pattern(burst, 2, "quiet, and twice a window a burst of requests all at once"),
+    "steady": Pattern(steady, 2, "evenly spaced requests"),
+    "burst": Pattern(burst, 2, "a burst of simultaneous requests twice per window"),
     "boundary": Pattern(
-        boundary, 1, "as many as the limit just before every second window boundary, and again just after it"
+        boundary, 1, "as many requests as the limit just before every second window boundary, and again just after it"
     ),
-    "poisson": Pattern(poisson, 2, "requests at random moments, as from many users"),
-    "flood": Pattern(flood, 10, "nothing until the middle of a window, and then far too much without a pause"),
+    "poisson": Pattern(poisson, 2, "requests at random times, as from many users"),
+    "flood": Pattern(flood, 10, "nothing until the middle of a window, then far too many requests without a pause"),
 }

@@ -30,11 +30,11 @@ _DASHES = ("-", "--", "-.", ":")
 
 
 class PlotUnavailable(RatekeeperError):
-    """There is nothing to draw with."""
+    """Matplotlib is not installed."""
 
 
 def require() -> None:
-    """Raise PlotUnavailable unless there is something to draw with."""
+    """Raise PlotUnavailable unless matplotlib is installed."""
     try:
         import matplotlib.figure  # noqa: F401 - only whether it is there
     except ImportError:

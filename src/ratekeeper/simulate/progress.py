@@ -1,4 +1,4 @@
-"""How far a simulation has come, shown on a terminal when it takes longer than a moment."""
+"""The progress of a simulation, shown on a terminal if it takes longer than a second."""
 
 from __future__ import annotations
 

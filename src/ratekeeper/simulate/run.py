@@ -1,4 +1,4 @@
-"""What rules do with traffic: every request's outcome, and the figures that tell the algorithms apart.
+"""What rules do with traffic: the outcome of every request, and figures that distinguish the algorithms.
 
 Computing only, in integer microseconds, by the rules' own steps; showing is for others. The same traffic and rules give
 the same result, always.
@@ -32,7 +32,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """The decisions that the exact sliding log of the same limit and window would have taken otherwise.
+    """The decisions that an exact sliding log with the same limit and window would have made differently.
 
     The log judges each decision by what the rule itself had let in until then: `over` were admitted although the window
     before them was full, `under` were denied although it had room. `percent` is their share of all decisions.

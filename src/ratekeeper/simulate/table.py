@@ -10,11 +10,11 @@ from ratekeeper.simulate.run import RuleOutcome, Simulation
 
 _HEADINGS = ("rule", "offered", "admitted", "denied", "peak", "error")
 _PEAK_NOTE = (
-    "peak: the most units that passed in any one window, of the rule's limit. A bucket's window is the time in which "
-    "it refills."
+    "peak: the most units that passed in any one window, out of the rule's limit. A bucket's window is the time that "
+    "it takes to refill."
 )
 _ERROR_NOTE = (
-    "error: decisions that the exact sliding log would have taken otherwise: + admitted although the last window was "
+    "error: decisions that the exact sliding log would have made differently: + admitted although the last window was "
     "full, - denied although it had room; and their share of all decisions."
 )
 

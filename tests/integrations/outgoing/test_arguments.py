@@ -51,7 +51,7 @@ def test_a_limiter_must_be_of_the_clients_kind():
 
 
 def test_a_limiter_has_its_store_already():
-    with pytest.raises(InvalidRule, match="store is for rules; a limiter has one already"):
+    with pytest.raises(InvalidRule, match="store cannot be combined with a limiter, which already has one"):
         LimitedAdapter(Limiter("1/s"), "redis://localhost")
 
 
@@ -86,7 +86,7 @@ def seconds_held(backoff, key, clock):
     return max(0, (backoff.until(key) - clock()) / 1e9)
 
 
-def test_of_two_backoff_the_longer_one_stays(clock):
+def test_of_two_backoffs_the_longer_one_stays(clock):
     backoff = Backoff(clock)
     backoff.back_off("k", 5)
     backoff.back_off("k", 3)
@@ -95,7 +95,7 @@ def test_of_two_backoff_the_longer_one_stays(clock):
     assert seconds_held(backoff, "k", clock) == 8
 
 
-def test_a_hold_is_forgotten_when_it_is_over(clock):
+def test_a_backoff_is_forgotten_when_it_is_over(clock):
     backoff = Backoff(clock)
     backoff.back_off("k", 5)
     clock.advance(5)
