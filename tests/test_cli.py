@@ -145,9 +145,9 @@ def test_without_arguments_it_shows_the_double_burst_and_says_where_to_look(caps
 
 
 def test_where_to_look_is_only_said_of_what_is_shown(capsys):
-    assert "Look at" not in output(capsys, "simulate", "100/minute")
-    assert "Look at" not in output(capsys, "simulate", "--traffic", "flood")
-    assert "Look at" not in output(capsys, "simulate", "--rate", "2")
+    assert "Compare both sides" not in output(capsys, "simulate", "100/minute")
+    assert "Compare both sides" not in output(capsys, "simulate", "--traffic", "flood")
+    assert "Compare both sides" not in output(capsys, "simulate", "--rate", "2")
 
 
 def test_several_rules_may_stand_in_one_argument(capsys):
