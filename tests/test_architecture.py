@@ -70,7 +70,7 @@ MAY_IMPORT = {
     "reservations": "decision flows queues ruleset stores.protocol",
     "fallback": "clock decision errors forks stores.breaker stores.memory stores.protocol",
     "leases": "clock errors flows forks stores.protocol",
-    "waiting": "clock decision errors flows queues rates ruleset stores.protocol",
+    "waiting": "clock decision errors flows leases queues rates ruleset stores.protocol",
     "limiter": (
         "algorithms arguments clock decision decorators errors fallback flows leases queues rates reservations rules "
         "ruleset stores stores.protocol waiting"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from ratekeeper import arguments, keys
 from ratekeeper.algorithms.rule import Rule
-from ratekeeper.decision import NO_LAYERS, Answer, Decision, made
+from ratekeeper.decision import NO_LAYERS, Decision, RuleAnswer, made
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.rules import Rules, named
@@ -98,7 +98,7 @@ def admits(outcome: Outcome) -> bool:
     return all(answer[0] for answer in outcome.answers)
 
 
-def from_answer(name: str, limit: int, answer: Answer) -> Decision:
+def from_answer(name: str, limit: int, answer: RuleAnswer) -> Decision:
     """Turn one rule's answer in microseconds into a decision in seconds."""
     allowed, remaining, retry_after_us, reset_after_us, delay_us = answer
     return made(

@@ -12,7 +12,7 @@ from typing import Any
 from ratekeeper import keys
 from ratekeeper.algorithms.rule import EMPTY
 from ratekeeper.clock import Clock, wall_clock
-from ratekeeper.decision import NO_LAYERS, RuleAnswer, Decision, made
+from ratekeeper.decision import NO_LAYERS, Decision, RuleAnswer, made
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.stores.eviction import EvictionQueue, Table
