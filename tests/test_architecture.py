@@ -98,7 +98,7 @@ MAY_IMPORT = {
     ),
     "http.gate": (
         "clock decision errors fallback flows http.admission http.client_keys http.headers http.held_requests "
-        "http.http_limiter http.problem http.request http.route_limits http.routes limiter rates ruleset "
+        "http.http_limiter http.problem http.request http.route_limits http.routes keys limiter rates ruleset "
         "stores.protocol"
     ),
     "http.backoff": "clock forks",

@@ -41,7 +41,7 @@ def decide(route_limit: RouteLimit, request: Request, held: HeldRequests, key: A
         return None
     if key is UNKNOWN:
         key = route_limit.find_key(request)
-    if key is not None and not is_valid_text(key):
+    if key is not None and not (type(key) is str and 0 < len(key) <= keys.SURELY_SHORT):
         key = yield from _checked_key(route_limit, key, limiter)
     if key is None:
         if route_limit.unidentified == "skip":
@@ -56,11 +56,6 @@ def decide(route_limit: RouteLimit, request: Request, held: HeldRequests, key: A
         return (yield from _hold_or_deny(held, route_limit, limiter, key, cost))
     taken = yield limiter.limiter.take(key, cost)
     return Admission(taken.decision, route_limit, limiter, key, taken)
-
-
-def is_valid_text(key: Any) -> bool:
-    """Tell whether a key is a text that needs no closer look, as nearly all keys are."""
-    return type(key) is str and 0 < len(key) <= keys.SURELY_SHORT
 
 
 def _chosen(route_limit: RouteLimit, request: Request) -> Flow[HttpLimiter | None]:

@@ -15,7 +15,7 @@ from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.fallback import OnError
 from ratekeeper.flows import run, run_async
-from ratekeeper.http.admission import UNKNOWN, Admission, correct, decide, held_under, is_valid_text, settle
+from ratekeeper.http.admission import UNKNOWN, Admission, correct, decide, held_under, settle
 from ratekeeper.http.client_keys import KeyFunction, by_address, check_function
 from ratekeeper.http.headers import EncodedFields, Fields, Headers
 from ratekeeper.http.held_requests import HeldRequests
@@ -24,6 +24,7 @@ from ratekeeper.http.problem import body
 from ratekeeper.http.request import Answer, Reply, Request
 from ratekeeper.http.route_limits import RouteLimit, Unidentified
 from ratekeeper.http.routes import CostFunction, Limit, Route, SettleFunction, exemption
+from ratekeeper.keys import SURELY_SHORT
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
 from ratekeeper.ruleset import Costs
@@ -190,7 +191,7 @@ class Gate(_Gate):
         key: Any = UNKNOWN
         if simple is not None and not correctable:
             key = route_limit.find_key(request)
-            if is_valid_text(key):
+            if type(key) is str and 0 < len(key) <= SURELY_SHORT:  # as nearly all keys; `decide` looks at others
                 decision = simple.limiter.hit(key, route_limit.cost)
                 return _new(Admission, (decision, route_limit, simple, key, None, False))
         return run(decide(route_limit, request, self._held, key))
@@ -234,7 +235,7 @@ class AsyncGate(_Gate):
         key: Any = UNKNOWN
         if simple is not None and not correctable:
             key = route_limit.find_key(request)
-            if is_valid_text(key):
+            if type(key) is str and 0 < len(key) <= SURELY_SHORT:  # as nearly all keys; `decide` looks at others
                 decision = await simple.limiter.hit(key, route_limit.cost)
                 return _new(Admission, (decision, route_limit, simple, key, None, False))
         return await run_async(decide(route_limit, request, self._held, key))
