@@ -607,9 +607,9 @@ def test_a_store_that_is_none_is_a_type_error(face, store):
         ("prefix", None, TypeError, "prefix must be a str, not None"),
         ("prefix", b"x", TypeError, "prefix must be a str, not b'x'"),
         ("on_error", "retry", InvalidRule, "on_error must be one of 'local', 'open', 'closed', 'raise', not 'retry'"),
-        ("deadline", None, TypeError, "deadline must be seconds, not None"),
-        ("deadline", True, TypeError, "deadline must be seconds, not True"),
-        ("deadline", "1", TypeError, "deadline must be seconds, not '1'"),
+        ("deadline", None, TypeError, "deadline must be a number of seconds, not None"),
+        ("deadline", True, TypeError, "deadline must be a number of seconds, not True"),
+        ("deadline", "1", TypeError, "deadline must be a number of seconds, not '1'"),
         ("deadline", 0, InvalidRule, "deadline must be above 0 and finite, not 0"),
         ("deadline", -1, InvalidRule, "deadline must be above 0 and finite, not -1"),
         ("deadline", math.inf, InvalidRule, "deadline must be above 0 and finite, not inf"),
@@ -807,7 +807,7 @@ def test_limited_refuses_a_bad_key_before_the_call(clock):
     def call(user):
         calls.append(user)
 
-    with pytest.raises(InvalidRule, match="key must not be empty, as '' is"):
+    with pytest.raises(InvalidRule, match="key must not be empty: ''"):
         call("")
     assert calls == []
 
