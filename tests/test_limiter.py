@@ -589,7 +589,7 @@ def test_an_unknown_url_scheme_is_refused_by_name(face, url):
 
 
 def test_a_memory_url_with_something_behind_it_is_refused(face):
-    with pytest.raises(InvalidRule, match="store 'memory://host' has something behind 'memory://'"):
+    with pytest.raises(InvalidRule, match="store 'memory://host' must be just 'memory://'"):
         face(BUCKET, "memory://host")
 
 

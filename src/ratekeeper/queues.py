@@ -97,7 +97,7 @@ class AsyncWaiter:
 
 
 class Queue:
-    """The places of callers that wait for the same keys. They are weak references: abandoned waiters drop out."""
+    """The places of callers that wait for the same keys, as weak references: abandoned waiters drop out."""
 
     def __init__(self) -> None:
         self.places: dict[int, weakref.ref[Place]] = {}  # by ticket
