@@ -140,7 +140,7 @@ class Bucket(Rule):
     def give_back(
         self, state: State | None, now: int, cost: int, charged_at: int, ends_at: int
     ) -> State | tuple[()] | None:
-        """Refund what was charged at `charged_at`, minus what has drained since; shaping: only the last in line."""
+        """Refund what was charged at `charged_at`, minus what has drained since; if shaping, only the last hit."""
         at = self._settle(state, now)[1]
         if charged_at > at or (self.shapes and (not state or self.expires_at(state) != ends_at)):
             return state

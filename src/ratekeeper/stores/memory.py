@@ -26,8 +26,8 @@ _new = tuple.__new__  # takes half the time of a named tuple's constructor
 class MemoryStore:
     """Keeps up to `max_keys` keys in memory, safe for any number of threads and event loops.
 
-    Keys that have become equal to untouched ones are forgotten automatically. A full store evicts expired keys first,
-    then the key that has used the smallest share of its limit; among equals, the one that expires first.
+    Keys that have become equal to untouched ones are forgotten automatically. A full store drops expired keys or evicts
+    the key that has used the smallest share of its limit; among equals, the one that expires first.
     """
 
     may_be_away = False

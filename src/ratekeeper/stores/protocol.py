@@ -19,7 +19,7 @@ Key = str | bytes | int | tuple[str | bytes | int, ...]
 
 
 class Binding(NamedTuple):
-    """A rule with its name, and the space of its keys, which all limiters with the same rule and name share."""
+    """A rule with its name, and the space of its keys, which limiters with an equal space share."""
 
     name: str
     rule: Rule
