@@ -70,5 +70,5 @@ def check_lease(lease: Any, rules: Sequence[Rule]) -> float | None:
     if not 0 < lease <= _LONGEST_LEASE:
         raise InvalidRule(f"lease must be above 0 and at most {_LONGEST_LEASE} seconds, not {show(lease)}")
     if len(rules) > 1 or rules[0].shapes:
-        raise InvalidRule("lease needs a limiter with a single rule that does not shape")
+        raise InvalidRule("lease needs a limiter with one rule that does not shape")
     return lease
