@@ -863,8 +863,8 @@ def test_every_error_has_one_root():
 @pytest.mark.parametrize(
     ("decision", "advice"),
     [
-        (Decision(True, 5, 4, 0.0, 1.0, 0.0, "r", {}, False), "go on"),
-        (Decision(True, 5, 4, 0.0, 1.0, 0.25, "r", {}, False), "go on in 0.250 s"),
+        (Decision(True, 5, 4, 0.0, 1.0, 0.0, "r", {}, False), "proceed"),
+        (Decision(True, 5, 4, 0.0, 1.0, 0.25, "r", {}, False), "proceed in 0.250 s"),
         (Decision(False, 5, 0, 1.5, 2.0, 0.0, "r", {}, False), "try again in 1.500 s"),
         (Decision(False, 5, 0, math.inf, 2.0, 0.0, "r", {}, False), "the cost can never fit into 5"),
     ],

@@ -52,7 +52,7 @@ class Decision(NamedTuple):
             if self.retry_after == math.inf:
                 return f"the cost can never fit into {self.limit}"
             return f"try again in {self.retry_after:.3f} s"
-        return f"go on in {self.delay:.3f} s" if self.delay else "go on"
+        return f"proceed in {self.delay:.3f} s" if self.delay else "proceed"
 
 
 class _Made(Decision):
