@@ -1,4 +1,4 @@
-"""The command: run the suites, print the tables, keep the figures."""
+"""The command: run the suites, print the tables, store the figures."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bench import asgi, chart, decision, fresh, keys, log, memory, page, redis, report, service, threads, waiting, wsgi
 from tests import chromium, servers
 
-# Each group has a file of its own in bench/results/; the page shows all of them.
+# Each group has its own file in bench/results/; the page shows all of them.
 GROUPS = {
     "memory": (decision, keys, memory, threads, log, waiting, fresh),
     "redis": redis.SUITES,
@@ -17,19 +17,19 @@ SUITES = {suite.NAME: suite for group in GROUPS.values() for suite in group}
 ROUNDS, QUICK_ROUNDS = 7, 2
 
 EXAMPLE = """examples:
-  python -m bench                          all suites, for some minutes; best on a quiet machine
+  python -m bench                          all suites; takes several minutes, best on a quiet machine
   python -m bench --quick --only decision  a first look at one suite
-  python -m bench --group redis            all suites on Redis, which needs a redis-server on the PATH
+  python -m bench --group redis            all suites on Redis; needs redis-server on the PATH
 
-Writes bench/results/*.json, docs/benchmarks.md and docs/benchmarks.svg, but nothing with --quick; with --only
-the figures of the other suites stay as they were. A missed target is reported, it is not an error.
+Writes bench/results/*.json, docs/benchmarks.md and docs/benchmarks.svg; with --quick it writes nothing, and with
+--only the figures of the other suites stay unchanged. A missed target is reported but is not an error.
 """
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure ratekeeper beside its peers.",
+        description="Measure ratekeeper against its peers.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -38,13 +38,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         choices=SUITES,
         metavar="NAME",
-        help=f"a suite to run, repeatable: {', '.join(SUITES)}",
+        help=f"run this suite; may be repeated: {', '.join(SUITES)}",
     )
-    parser.add_argument("--group", choices=GROUPS, help="the suites of one group")
-    parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of each suite (default {ROUNDS})"
-    )
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, and write nothing")
+    parser.add_argument("--group", choices=GROUPS, help="run the suites of one group")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds per suite (default {ROUNDS})")
+    parser.add_argument("--quick", action="store_true", help=f"run {QUICK_ROUNDS} rounds and write nothing")
     options = parser.parse_args(argv)
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -58,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rounds = QUICK_ROUNDS if options.quick else options.rounds
     try:
         if set(chosen) & set(redis.SUITES):
-            servers.programs()  # before the suites that would run first, or their figures would be lost
+            servers.programs()  # fail before any suite runs, otherwise its figures would be lost
         if service in chosen:
             service.wrk()
         if page in chosen:
@@ -68,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(missing, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
+        print("interrupted; nothing was written", file=sys.stderr)
         return 130
     print(report.page(chosen, measured))
     if not options.quick:
@@ -77,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write(measured: report.Stored) -> None:
-    """Put these figures in place of the earlier ones of the same suites, and draw the page anew."""
+    """Replace the stored figures of these suites, and write the page again."""
     everything: report.Stored = {}
     for group, suites in GROUPS.items():
         fresh_figures = {suite.NAME: measured[suite.NAME] for suite in suites if suite.NAME in measured}

@@ -1,4 +1,4 @@
-"""What a limit costs a FastAPI application under uvicorn, beside slowapi and fastapi-limiter."""
+"""The cost of a limit in a FastAPI application under uvicorn, compared with slowapi and fastapi-limiter."""
 
 import asyncio
 import contextlib
@@ -18,10 +18,11 @@ from tests.servers import RedisServer, free_port, newest, programs
 NAME = "asgi"
 TITLE = "ASGI middleware"
 ABOUT = (
-    "A FastAPI application of one route under uvicorn, one process, 64 connections that are kept alive, a client in a "
-    "process of its own: requests a second, and the microseconds that the limit adds to a request against the bare "
-    "application. Ours is `RateLimitMiddleware`, slowapi's is `SlowAPIASGIMiddleware`, fastapi-limiter's a dependency. "
-    "All count in fixed windows but fastapi-limiter, which has a log, and write their headers, of which it has none."
+    "A FastAPI application with one route under uvicorn, one process, 64 keep-alive connections, the client in a "
+    "separate process: requests a second, and the microseconds that the limit adds to a request compared with the bare "
+    "application. ratekeeper and slowapi are measured as middleware (`RateLimitMiddleware`, `SlowAPIASGIMiddleware`), "
+    "fastapi-limiter as a dependency. All use fixed windows and send their headers, except for fastapi-limiter, which "
+    "has a log and no headers."
 )
 BARE, SLOWAPI, FASTAPI_LIMITER = "bare", "slowapi", "fastapi_limiter"
 MEMORY, REDIS = "memory", "Redis"
@@ -33,7 +34,7 @@ BODY = b"hello"
 
 
 class Connection(asyncio.Protocol):
-    """Asks again as soon as it is answered."""
+    """Sends the next request as soon as the response has arrived."""
 
     def __init__(self) -> None:
         self.answers = 0
@@ -69,7 +70,7 @@ def run(rounds: int) -> list[Measurement]:
 
 @contextlib.contextmanager
 def served(name: str, store: str) -> Iterator[int]:
-    """Serve an application; gives its port."""
+    """Serve an application; yields its port."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--no-access-log", "--log-level", "error"]
     environment = {**os.environ, "RATEKEEPER_STORE": store}
@@ -104,7 +105,7 @@ def requests_a_second(port: int) -> float:
 
 
 def added(figures: Sequence[Measurement], case: str, name: str) -> float:
-    """Microseconds that a limit adds to a request, against the bare application in the same run."""
+    """Return the microseconds that a limit adds to a request, compared with the bare application in the same run."""
     bare, limited = find(figures, case, "fixed window", BARE), find(figures, case, "fixed window", name)
     return 1e6 / limited.median - 1e6 / bare.median if bare and limited else float("nan")
 

@@ -1,4 +1,4 @@
-"""Bars in an SVG for light and dark pages: a group for each algorithm, a panel for each case."""
+"""A bar chart in SVG for light and dark pages: a group per algorithm, a panel per case."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ COLOURS = {
     GCRA: "#d8b483",
     "pyrate-limiter": "#a383b8",
 }
-# The text has to be read on a dark page too; the bars keep their colours on both.
+# The text must be readable on a dark page too; the bars keep their colours on both.
 DARK = "<style>@media (prefers-color-scheme: dark) { text { fill: #c9d1d9 !important } }</style>"
 STYLE = {
     "svg.fonttype": "none",  # text stays text

@@ -1,8 +1,8 @@
-"""The application that the suite `service` compares with: `granian --interface asgi bench.constant:app`."""
+"""The baseline application of the suite `service`: `granian --interface asgi bench.constant:app`."""
 
 
 async def app(scope, receive, send):
-    """The least that an ASGI application can do."""
+    """Do the least that an ASGI application can do."""
     if scope["type"] == "lifespan":
         for _ in range(2):
             await send({"type": (await receive())["type"] + ".complete"})

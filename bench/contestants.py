@@ -1,4 +1,4 @@
-"""Who is measured: this library, its peers, and the floor below which no limiter in Python can go."""
+"""The contestants: this library, its peers, and the floor that no limiter in Python can beat."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ ALGORITHMS = ("fixed window", "sliding window log", "sliding window counter", "t
 SHAPING = "leaky bucket, shaping"
 
 DAY = peers.DAY
-ROOM = 1_000_000  # keys that a bounded store may hold: the default of ours, more than most suites bring
+ROOM = 1_000_000  # keys that a bounded store may hold: our default, more than most suites need
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A library on one algorithm; `make(limit, room)` gives a new `hit(key)` that admits `limit` a day."""
+    """A library with one algorithm; `make(limit, room)` returns a new `hit(key)` that admits `limit` a day."""
 
     name: str
     algorithm: str
@@ -29,7 +29,7 @@ class Contestant:
     admitted: Callable[[object], bool] = bool
 
     def check(self, hit: Hit, key: str, *, expected: bool) -> None:
-        """Stop when a decision is not what this traffic should get: the figure would be of something else."""
+        """Exit when a decision is not the expected one: the figure would measure something else."""
         if self.admitted(hit(key)) is not expected:
             wanted = "admitted" if expected else "denied"
             raise SystemExit(f"{self.name}, {self.algorithm}: {key!r} should have been {wanted}")
@@ -38,7 +38,7 @@ class Contestant:
 def rule(
     algorithm: str, limit: int
 ) -> FixedWindow | SlidingWindowLog | SlidingWindowCounter | TokenBucket | LeakyBucket:
-    """Our rule for `limit` a day, bursts of `limit` included."""
+    """Return our rule for `limit` a day, with bursts of up to `limit`."""
     rate = Fraction(limit, DAY)
     if algorithm == "fixed window":
         return FixedWindow(limit=limit, window=DAY)
@@ -79,11 +79,11 @@ PEER_CONTESTANTS = tuple(
     for peer in peers.PEERS
     for algorithm, make in peer.algorithms.items()
 )
-# The same for every algorithm, but measured beside each, at the same moments.
+# The same for every algorithm, but measured again beside each one, in the same rounds.
 FLOOR_CONTESTANTS = tuple(Contestant(FLOOR, algorithm, _floor) for algorithm in (*ALGORITHMS, SHAPING))
 
 
 def pick(name: str, algorithm: str) -> Contestant:
-    """The contestant of this name for this algorithm."""
+    """Return the contestant with this name and algorithm."""
     everyone = OUR_CONTESTANTS + PEER_CONTESTANTS
     return next(one for one in everyone if (one.name, one.algorithm) == (name, algorithm))

@@ -19,19 +19,19 @@ from bench.timing import Hit, Measurement, Target, interleave, names, per_decisi
 NAME = "decision"
 TITLE = "One decision"
 ABOUT = (
-    "Microseconds for one decision: the median of the rounds (least to greatest). Ours is "
-    "`Limiter(rule).hit(key)` with the complete answer; what the others answer is in the list of "
-    "contestants. Admitted: a limit of 10,000 a day that nobody reaches; denied: a limit of 1 that is used "
-    "up. Many keys come in random order, as new strings. The floor is a call, a dict get and a clock read."
+    "Microseconds for one decision: the median of the rounds (minimum to maximum). ratekeeper runs "
+    "`Limiter(rule).hit(key)` and returns the complete answer; the table of contestants says what the peers return. "
+    "Admitted: a limit of 10,000 a day that is never reached; denied: a limit of 1 that is used up. Many keys "
+    "are hit in random order, as new strings. The floor is a function call, a dict get and a clock read."
 )
 
 MANY = 100_000
 LIMITS = {"admitted": 10_000, "denied": 1}
 CONTESTANTS = (*OUR_CONTESTANTS, *PEER_CONTESTANTS, *FLOOR_CONTESTANTS)
 
-# Short samples on a fresh limiter keep every log short, since some peers pay for its length.
+# Short samples on a fresh limiter keep every log short, since some peers get slower as it grows.
 ONE_KEY_HITS = 1_000
-ONE_KEY_SAMPLES = 5  # in a round
+ONE_KEY_SAMPLES = 5  # per round
 MANY_KEYS_HITS = 30_000
 MANY_KEYS_SAMPLES = 2
 WARM_UP = 10
@@ -90,7 +90,7 @@ def _check(contestant: Contestant, hit: Hit, limit: int) -> None:
 
 
 def fastest_peer(figures: Sequence[Measurement], what: str, algorithm: str) -> Measurement | None:
-    """The best that anyone else reaches for this algorithm, or for one that admits the same."""
+    """Return the fastest peer for this algorithm, or for one that admits the same traffic."""
     peers = [
         figure
         for figure in figures

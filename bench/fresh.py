@@ -1,4 +1,4 @@
-"""What a key costs that nobody has seen before, and a flood of them at a store that is full."""
+"""The cost of the first hit on a new key, and of a flood of new keys at a full store."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,10 +12,10 @@ from bench.timing import Measurement, Target, interleave, names, per_decision
 NAME = "fresh"
 TITLE = "Fresh keys"
 ABOUT = (
-    "Microseconds for the first decision on a key. First hit: into a store that was empty. Flood: a store "
-    "that holds 100,000 keys and is full, so that one has to go for each that comes; once where every key "
-    "has used little of its limit, once where every key is used up. Of the peers only throttled-py bounds "
-    "its store; there the least recently used key goes, used up or not."
+    "Microseconds for the first decision on a key. First hit: into a store that was empty. Flood: into a store "
+    "that is full with 100,000 keys, so that each new key evicts one; first where every key has used little "
+    "of its limit, then where every key has used all of it. Among the peers only throttled-py bounds "
+    "its store; it evicts the least recently used key, used up or not."
 )
 
 FIRST, FLOOD, FLOOD_USED_UP = "first hit", "flood at a full store", "flood at a full store, all used up"

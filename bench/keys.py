@@ -1,4 +1,4 @@
-"""How the cost of a decision grows with the number of keys that the store holds."""
+"""How the cost of a decision grows with the number of keys in the store."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,13 +9,13 @@ from bench.timing import Measurement, Target, interleave, names, per_decision, r
 NAME = "keys"
 TITLE = "A thousand keys and a million"
 ABOUT = (
-    "Microseconds for one decision of ours with 1,000 and with 1,000,000 keys in the store, asked for in "
-    "random order, as new strings. What grows is the time that the processor waits for memory."
+    "Microseconds for one ratekeeper decision with 1,000 and with 1,000,000 keys in the store, hit in random "
+    "order, as new strings. The difference is the time that the processor waits for memory."
 )
 
 FEW, MANY = 1_000, 1_000_000
 HITS = 100_000
-SAMPLES = 2  # in a round
+SAMPLES = 2  # per round
 LIMIT = 10_000
 ROOM = 2 * MANY  # so that no key is evicted
 AT_MOST = 2

@@ -1,4 +1,4 @@
-"""What the length of a sliding log costs, once it is full and every decision lets one entry expire."""
+"""The cost of a long sliding log that is full, so that one entry expires before every decision."""
 
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -11,9 +11,9 @@ from ratekeeper import Limiter, SlidingWindowLog
 NAME = "log"
 TITLE = "A long sliding log"
 ABOUT = (
-    "Microseconds for one decision of our sliding window log when it is full: a clock that moves on at every "
-    "reading lets exactly one entry expire before each hit, so that every hit is admitted and finds no room "
-    "but its own."
+    "Microseconds for one decision of our sliding window log when it is full: the clock advances at every "
+    "reading, so that exactly one entry expires before each hit and every hit is admitted into the room that "
+    "this entry leaves."
 )
 
 ALGORITHM = "sliding window log"
@@ -33,7 +33,7 @@ def _case(limit: int) -> str:
 
 
 def _prepare(limit: int) -> Callable[[], float]:
-    # Read once a decision, and a millisecond later each time; nothing callable costs less.
+    # Read once per decision, each time a millisecond later; no other callable is cheaper.
     clock = count(10**18, 1_000_000).__next__
     hit = Limiter(SlidingWindowLog(limit=limit, window=f"{limit}ms"), clock=clock).hit
     keys = ["user:0"] * HITS

@@ -1,4 +1,4 @@
-"""What a key costs in memory, counted by tracemalloc in a process of its own for each contestant.
+"""Memory per key, measured with tracemalloc in a separate process for each contestant.
 
 That process is this module: `python -m bench.memory NAME ALGORITHM KEYS HITS` prints the bytes.
 """
@@ -18,9 +18,9 @@ from bench.timing import Measurement, Target, settle
 NAME = "memory"
 TITLE = "Memory"
 ABOUT = (
-    "Bytes that a key costs once it was hit, with 100,000 keys in the store, the key itself included where "
-    "the store keeps it; and bytes that one more unit costs in a sliding log, with 100,000 units on one key. "
-    "Counted by tracemalloc."
+    "Bytes that a key takes after one hit, with 100,000 keys in the store, including the key itself where "
+    "the store keeps it; and bytes that each unit takes in a sliding log, with 100,000 units on one key. "
+    "Measured with tracemalloc."
 )
 
 COUNT = 100_000
@@ -29,7 +29,7 @@ LOG = "sliding window log"
 
 
 def run(_rounds: int) -> list[Measurement]:
-    """One count each: it does not depend on the moment, nor on what runs beside it."""
+    """Count once each: the result does not depend on the time or on the machine's load."""
     everyone = [one for one in (*OUR_CONTESTANTS, *PEER_CONTESTANTS) if one.algorithm != SHAPING]
     probes = [(PER_KEY, one, COUNT) for one in everyone]
     probes += [(PER_UNIT, one, 1) for one in everyone if one.algorithm == LOG]
@@ -47,7 +47,7 @@ def _probe(what: str, contestant: Contestant, keys: int) -> Measurement:
 
 
 def bytes_left(contestant: Contestant, keys: int, hits: int) -> int:
-    """Bytes that a limiter takes after this many hits, spread evenly over this many keys."""
+    """Return the bytes that a limiter takes after this many hits, spread evenly over this many keys."""
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     hit = contestant.make(2 * hits, ROOM)

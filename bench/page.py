@@ -1,4 +1,4 @@
-"""How quick the playground is for who looks at it, in a real browser."""
+"""How fast the playground is for its visitors, in a real browser."""
 
 import contextlib
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from tests import chromium
 NAME = "page"
 TITLE = "The playground"
 ABOUT = (
-    "The page of `ratekeeper serve` in memory, in Chromium without a screen on the same machine: all that the first "
-    "visit loads, when every card has its first state and can be used, how long a click takes until its answer is "
-    "drawn (the median of twenty), and the frames a second while all six pictures move."
+    "The page of `ratekeeper serve` in memory, in headless Chromium on the same machine: the size of the first visit's "
+    "downloads, the time until every card shows its first state and can be used, the time from a click until its "
+    "answer is drawn (the median of twenty), and the frames a second while all six pictures move."
 )
 LOAD, INTERACTIVE, CLICK, FRAMES = "first load", "interactive", "a click's answer drawn", "six pictures moving"
 UNITS = {LOAD: "KB", INTERACTIVE: "ms", CLICK: "ms", FRAMES: "frames/s"}
@@ -68,7 +68,7 @@ def run(rounds: int) -> list[Measurement]:
 
 
 def visit(browser: Browser, url: str, script: str) -> float:
-    """Open the page as a new visitor with an empty cache, and measure something there by a script."""
+    """Open the page as a new visitor with an empty cache, and measure something there with a script."""
     context = browser.new_context(viewport={"width": 1280, "height": 1600})  # all six cards are in view
     try:
         page: Page = context.new_page()

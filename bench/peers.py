@@ -1,7 +1,7 @@
 """The peers, each in its fastest documented in-memory configuration.
 
-Rules, items and stores are made beforehand; a decision is one call with a key that does not wait, without
-hooks. Where a peer leaves a choice, the quicker one was taken.
+Rules, items and stores are created in advance; a decision is one non-blocking call with a key, without hooks.
+Where a peer offers a choice, the faster option is used.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,14 +23,13 @@ from limits.strategies import (
 
 from bench.timing import Hit
 
-# The window of every rule: long, so that nothing expires during a run.
 GCRA = "throttled-py (GCRA)"
-DAY = 86_400
+DAY = 86_400  # the window of every rule: long, so that nothing expires during a run
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A library as it is measured: its makers by algorithm, and what one of its answers tells."""
+    """A library as it is measured: its factories by algorithm, and what its answers tell."""
 
     name: str
     package: str
@@ -40,7 +39,7 @@ class Peer:
     admitted: Callable[[object], bool] = bool
 
 
-# limits builds its item once. A partial costs less than a function around the call. Its store is not bounded.
+# limits: the item is built once. A partial costs less than a wrapper function. Its store is unbounded.
 
 
 def _limits(strategy: type[RateLimiter]) -> Callable[[int, int], Hit]:
@@ -50,8 +49,8 @@ def _limits(strategy: type[RateLimiter]) -> Callable[[int, int], Hit]:
     return make
 
 
-# throttled-py gets a Quota instead of a text and a store with room for every key (by default it evicts beyond
-# 1,024); the state in its result, which is built when it is asked for, is left alone.
+# throttled-py gets a Quota instead of a text, and a store with room for every key (by default it evicts beyond
+# 1,024). The state in its result is built on demand; it is not read here.
 
 
 def _throttled(kind: throttled.RateLimiterType) -> Callable[[int, int], Hit]:
@@ -63,8 +62,8 @@ def _throttled(kind: throttled.RateLimiterType) -> Callable[[int, int], Hit]:
     return make
 
 
-# pyrate-limiter takes the bucket of a key from a factory, as its manual shows. This one has no
-# clock object and leaves out the background leaking, as nothing expires; both make it quicker.
+# pyrate-limiter gets the bucket of a key from a factory, as its manual shows. This factory has no clock object and
+# no background leaking, since nothing expires; both make it faster.
 
 
 class _BucketPerKey(pyrate_limiter.BucketFactory):
@@ -101,7 +100,7 @@ PEERS = (
         "limits",
         "limits",
         "`strategy.hit(item, key)` on a `MemoryStorage`, the item built once; its moving window is the log. "
-        "With many keys the figures include its timer thread, which goes through all of them again and again",
+        "With many keys the figures include its timer thread, which repeatedly scans all of them",
         "yes or no",
         {
             "fixed window": _limits(FixedWindowRateLimiter),
@@ -112,8 +111,8 @@ PEERS = (
     Peer(
         "throttled-py",
         "throttled-py",
-        "`Throttled(...).limit(key)`, not waiting, no hooks, on a `MemoryStore` with room for all keys",
-        "limited; limit, remaining, reset_after, retry_after when asked for (not asked for here)",
+        "`Throttled(...).limit(key)`, non-blocking, no hooks, on a `MemoryStore` with room for all keys",
+        "limited; on demand (not used here) limit, remaining, reset_after, retry_after",
         {
             "fixed window": _throttled(throttled.RateLimiterType.FIXED_WINDOW),
             "sliding window counter": _throttled(throttled.RateLimiterType.SLIDING_WINDOW),
@@ -125,7 +124,7 @@ PEERS = (
     Peer(
         GCRA,
         "throttled-py",
-        "the same with its GCRA, which admits what a token bucket and a policing leaky bucket admit",
+        "the same with its GCRA, which admits the same traffic as a token bucket or a policing leaky bucket",
         "as above",
         {
             "token bucket": _throttled(throttled.RateLimiterType.GCRA),
@@ -136,7 +135,7 @@ PEERS = (
     Peer(
         "pyrate-limiter",
         "pyrate-limiter",
-        "`Limiter(factory).try_acquire(key, blocking=False)`, a bucket for each key from a plain factory, "
+        "`Limiter(factory).try_acquire(key, blocking=False)`, one bucket per key from a plain factory, "
         "without background leaking; `InMemoryBucket` for the windows (both are logs), `StateBucket` for the "
         "buckets (both are GCRA)",
         "yes or no",

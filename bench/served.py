@@ -1,4 +1,4 @@
-"""The applications of the suite `asgi`, each with one route: `uvicorn bench.served:slowapi` serves one of them."""
+"""The applications of the suite `asgi`, each with one route; `uvicorn bench.served:slowapi` serves one of them."""
 
 import os
 

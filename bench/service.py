@@ -1,4 +1,4 @@
-"""What `POST /v1/hit` costs beside a bare granian handler that answers a constant."""
+"""The cost of `POST /v1/hit`, compared with a bare granian handler that returns a constant."""
 
 import contextlib
 import functools
@@ -22,9 +22,9 @@ from tests.servers import RedisServer, free_port, newest, programs
 NAME = "service"
 TITLE = "The service"
 ABOUT = (
-    "`POST /v1/hit` with an inline rule (a fixed window that denies nobody) on `ratekeeper serve`, one process, under "
-    "wrk with 64 connections that are kept alive: requests a second. Bare is an ASGI handler under the same server, "
-    "granian, that answers a constant and reads nothing."
+    "`POST /v1/hit` with an inline rule (a fixed window that denies nothing) on `ratekeeper serve`, one process, under "
+    "wrk with 64 keep-alive connections: requests a second. Bare is an ASGI handler on the same server, granian, "
+    "that returns a constant and reads nothing."
 )
 BARE, MEMORY, REDIS = "bare", "memory", "Redis"
 ALGORITHM = "fixed window"
@@ -38,10 +38,10 @@ wrk.body = '{"key": "ada", "algorithm": "fixed-window", "limit": 1000000000, "wi
 
 @functools.cache
 def wrk() -> str:
-    """Return the program that asks; a client in Python would be slower than what it measures."""
+    """Return the load generator; a client in Python would be slower than the server that it measures."""
     program = shutil.which("wrk")
     if program is None:
-        raise AssertionError("no wrk was found; on Debian: apt-get install wrk, on macOS: brew install wrk")
+        raise AssertionError("wrk not found; on Debian: apt-get install wrk, on macOS: brew install wrk")
     return program
 
 
@@ -76,7 +76,7 @@ def run(rounds: int) -> list[Measurement]:
 
 @contextlib.contextmanager
 def served(*command: str) -> Iterator[int]:
-    """Run a server; gives its port."""
+    """Run a server; yields its port."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", *command, "--port", str(port)], env={**os.environ}, stdout=subprocess.DEVNULL

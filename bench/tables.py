@@ -1,4 +1,4 @@
-"""Figures as Markdown, the same way for every suite."""
+"""Figures as Markdown, in the same form for every suite."""
 
 import math
 import statistics
@@ -10,7 +10,7 @@ NOTHING = "-"
 
 
 def find(figures: Iterable[Measurement], case: str, algorithm: str, contestant: str) -> Measurement | None:
-    """The figure with these labels, or None when it was not measured."""
+    """Return the figure with these labels, or None when it was not measured."""
     for figure in figures:
         if (figure.case, figure.algorithm, figure.contestant) == (case, algorithm, contestant):
             return figure
@@ -18,10 +18,10 @@ def find(figures: Iterable[Measurement], case: str, algorithm: str, contestant: 
 
 
 def ratio(above: Measurement | None, below: Measurement | None) -> float:
-    """How many times the second figure goes into the first; not a number when one is missing.
+    """Return the first figure divided by the second; NaN when one is missing.
 
-    Where both were taken in the same rounds, the median of the rounds' ratios: what slows the machine for a while slows
-    both.
+    If both were measured in the same rounds, this is the median of the rounds' ratios: a temporary slowdown of the
+    machine affects both.
     """
     if not above or not below:
         return math.nan
@@ -31,7 +31,7 @@ def ratio(above: Measurement | None, below: Measurement | None) -> float:
 
 
 def number(value: float) -> str:
-    """Three digits that count, without an exponent."""
+    """Write a number with three significant digits, without an exponent."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -42,7 +42,7 @@ def times(value: float) -> str:
 
 
 def spread(figure: Measurement | None) -> str:
-    """The median with the least and the greatest sample beside it."""
+    """Write the median, with the minimum and the maximum beside it."""
     if figure is None:
         return NOTHING
     if len(figure.samples) == 1:
@@ -51,23 +51,23 @@ def spread(figure: Measurement | None) -> str:
 
 
 def labels(figures: Iterable[Measurement], name: str) -> list[str]:
-    """The distinct values of one label, in the order in which they were measured."""
+    """Return the distinct values of one label, in the order in which they were measured."""
     return list(dict.fromkeys(getattr(figure, name) for figure in figures))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A Markdown table whose first `left` columns are text and whose others are figures."""
+    """Return a Markdown table whose first `left` columns are text and whose other columns are figures."""
     rule = ["---" if column < left else "--:" for column in range(len(header))]
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
 
 
 def section(title: str, body: str) -> str:
-    """A part of a suite's page under its own heading."""
+    """Return a part of a suite's page under its own heading."""
     return f"### {title[0].upper()}{title[1:]}\n\n{body}"
 
 
 def by_contestant(figures: Sequence[Measurement], case: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of one case: a row for each contestant, a column for each algorithm."""
+    """Return the header and the rows of one case: a row per contestant, a column per algorithm."""
     chosen = [figure for figure in figures if figure.case == case]
     algorithms = labels(chosen, "algorithm")
     rows = [

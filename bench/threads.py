@@ -1,4 +1,4 @@
-"""What many threads on one key make of the throughput of one."""
+"""The throughput of many threads on one key, compared with one thread."""
 
 import threading
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ NAME = "threads"
 TITLE = "Sixteen threads on one key"
 ABOUT = (
     "Thousands of decisions a second on one key, by one thread and by sixteen that start together and share "
-    "the same number of decisions; each peer on its quickest algorithm. Under the interpreter's lock the "
-    "best ratio is 1."
+    "the same number of decisions; each peer runs its fastest algorithm. With the GIL the best possible "
+    "ratio is 1."
 )
 
 MANY = 16
 LIMIT = 1_000_000
 AT_LEAST = 0.6
 
-# Each thread works for several of the interpreter's switch intervals (5 ms), or they would run one by one.
+# Each thread works for several of the interpreter's switch intervals (5 ms), otherwise they would run one by one.
 OUR_HITS, PEER_HITS = 320_000, 96_000
 
 CONTESTANTS = {
@@ -59,7 +59,7 @@ def _throughput(contestant: Contestant, hits: int, threads: int) -> float:
         for key in keys:
             hit(key)
 
-    # Daemons, so that an interrupt ends the run.
+    # Daemon threads, so that an interrupt ends the run.
     workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
     for worker in workers:
         worker.start()

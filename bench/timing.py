@@ -1,4 +1,4 @@
-"""How a figure is taken: contestants take turns, round after round, and the median of the rounds counts."""
+"""How a figure is measured: contestants take turns, round after round, and the median of the rounds counts."""
 
 import gc
 import random
@@ -17,7 +17,7 @@ Sample = TypeVar("Sample")
 
 @dataclass(frozen=True)
 class Measurement:
-    """One figure: what was measured, on whom, and the sample of each round in `unit`."""
+    """One figure: the case, the contestant, and the sample of each round in `unit`."""
 
     case: str
     algorithm: str
@@ -32,7 +32,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Target:
-    """What the project promises about a figure, and what was measured."""
+    """A figure that the project promises, and what was measured."""
 
     promise: str
     measured: str
@@ -44,12 +44,12 @@ def interleave(
     tasks: Mapping[Label, Callable[[], Sample]],
     rounds: int,
 ) -> dict[Label, tuple[Sample, ...]]:
-    """Run every task once a round, in another order each time: what slows the machine hits all alike."""
+    """Run every task once per round, in a new order each time, so that a slow machine affects all of them alike."""
     order = list(tasks)
     shuffle = random.Random(what).shuffle
     samples: dict[Label, list[Sample]] = {label: [] for label in tasks}
     gc.collect()
-    gc.freeze()  # what this program itself keeps would make each collection of garbage longer, and it is not measured
+    gc.freeze()  # otherwise the benchmark's own objects would slow each garbage collection
     for number in range(1, rounds + 1):
         print(f"{what}: round {number} of {rounds}", file=sys.stderr)
         shuffle(order)
@@ -60,7 +60,7 @@ def interleave(
 
 
 def settle() -> None:
-    """See to the clean-up that a limiter left to a timer thread or to a collection; the next one would pay for it."""
+    """Finish clean-up left to a timer thread or to the garbage collector; otherwise the next task pays for it."""
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):
             thread.join()
@@ -68,10 +68,10 @@ def settle() -> None:
 
 
 def per_decision(hit: Hit, keys: Sequence[str]) -> float:
-    """Microseconds that one decision takes on average over these keys.
+    """Return the microseconds that one decision takes on average over these keys.
 
-    On the processor, by all threads of this process: by the clock on the wall a busy machine would slow long
-    samples more often than short ones, and so the slow contestants more than the quick.
+    This is the CPU time of all threads of this process. Measured as elapsed time, a busy machine would slow long
+    samples more often than short ones, and so slow contestants more than fast ones.
     """
     started = process_time_ns()
     for key in keys:
@@ -80,11 +80,11 @@ def per_decision(hit: Hit, keys: Sequence[str]) -> float:
 
 
 def names(numbers: Iterable[int]) -> list[str]:
-    """Keys as a request brings them: new strings, whose hash nobody has computed yet."""
+    """Return keys as a request brings them: new strings whose hash is not computed yet."""
     return [f"user:{number}" for number in numbers]
 
 
 def random_names(population: int, count: int, seed: int = 1) -> Callable[[], list[str]]:
-    """The same random choice of keys, as new strings at every call."""
+    """Return a function that returns the same random choice of keys, as new strings at every call."""
     numbers = random.Random(seed).choices(range(population), k=count)
     return lambda: names(numbers)

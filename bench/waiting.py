@@ -1,4 +1,4 @@
-"""What it costs to wait, beside aiolimiter: while there is capacity, and with a thousand tasks in line."""
+"""The cost of waiting, compared with aiolimiter: with free capacity, and with a thousand tasks in line."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,11 +15,10 @@ from ratekeeper import AsyncLimiter, LeakyBucket, TokenBucket
 NAME = "waiting"
 TITLE = "Waiting"
 ABOUT = (
-    "Ours is `await AsyncLimiter(rule).wait(key)`, aiolimiter's is `await AsyncLimiter(rate, "
-    "period).acquire()`, which knows one key. At once: microseconds for one wait while there is capacity. In "
-    "line: 1,000 tasks that arrive together at a bucket of 100 with 2,000 a second: the processor's "
-    "milliseconds for all of them, and how long they took, of which 450 ms is the least (499.5 ms where "
-    "departures are spaced from the first on)."
+    "ratekeeper runs `await AsyncLimiter(rule).wait(key)`, aiolimiter `await AsyncLimiter(rate, period).acquire()`, "
+    "which supports one key. At once: microseconds for one wait while there is capacity. In line: 1,000 tasks "
+    "arrive together at a bucket of 100 that refills at 2,000 a second; CPU milliseconds for all of them, and their "
+    "elapsed time, which is at least 450 ms (499.5 ms when shaping, where departures are spaced from the first one on)."
 )
 
 PEER = "aiolimiter"

@@ -1,4 +1,4 @@
-"""What a limit costs a Flask application, beside Flask-Limiter."""
+"""The cost of a limit in a Flask application, compared with Flask-Limiter."""
 
 import wsgiref.util
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ from ratekeeper.integrations.wsgi import RateLimitMiddleware
 NAME = "wsgi"
 TITLE = "WSGI and Flask"
 ABOUT = (
-    "Microseconds of the processor for one request to a Flask application of one view, called as a server calls it, "
-    "and what the limit adds to the bare application. All limit the view itself in a fixed window in memory and write "
-    "their headers; the last row is Flask-Limiter without headers, as it comes."
+    "CPU microseconds for one request to a Flask application with one view, called as a server calls it, and what the "
+    "limit adds to the bare application. All limit the view itself with a fixed window in memory and send their "
+    "headers; the last row is Flask-Limiter without headers, which is its default."
 )
 BARE, WSGI, FLASK = "bare", f"{OURS}, WSGI middleware", f"{OURS}, Flask extension"
 PEER, PEER_WITHOUT_HEADERS = "Flask-Limiter", "Flask-Limiter, no headers"
@@ -52,7 +52,7 @@ def run(rounds: int) -> list[Measurement]:
 
 
 def per_request(app: Any) -> float:
-    """Microseconds on the processor for one request, on average."""
+    """Return the CPU microseconds for one request, on average."""
     environs = [an_environ() for _ in range(REQUESTS)]
     started = process_time_ns()
     for environ in environs:

@@ -1,4 +1,4 @@
-"""A Django project in one file: limits for all, for single views, sync and async, and by who is asking.
+"""A Django project in one file: limits for the whole site, for single views (sync and async), and per customer.
 
 $ pip install '.[django]' gunicorn uvicorn
 $ python examples/django_app.py runserver           # or:
@@ -6,7 +6,7 @@ $ gunicorn --threads 8 examples.django_app:application
 $ uvicorn examples.django_app:asgi_application
 $ curl -i localhost:8000/search
 
-RATEKEEPER_STORE=redis://localhost gives all of your processes one count.
+With RATEKEEPER_STORE=redis://localhost, all processes share one count.
 """
 
 import os
@@ -22,11 +22,11 @@ from django.urls import path
 from ratekeeper.http import Route, by_address, first_of
 from ratekeeper.integrations.django import limited
 
-CUSTOMERS = {"example-key": "ada"}  # by API key; yours are in a table, and hashed
+CUSTOMERS = {"example-key": "ada"}  # by API key; in production, store hashed keys in a database
 
 
 def customer(request):
-    """Whose API key it is. One that we did not hand out is nobody's, so that making up keys gives no new budget."""
+    """Return whose API key it is; None for an unknown key, so that made-up keys give no new budget."""
     name = CUSTOMERS.get(",".join(request.header("x-api-key")))
     return name and f"customer:{name}"
 

@@ -1,10 +1,10 @@
-"""A FastAPI application: a limit for all of it, for single routes and for a router, shown in its OpenAPI document.
+"""A FastAPI application: limits for all routes, for single routes and for a router, shown in its OpenAPI document.
 
 $ pip install '.[fastapi]' uvicorn
 $ uvicorn examples.fastapi_app:app
 $ curl -i localhost:8000/search
 
-RATEKEEPER_STORE=redis://localhost gives all of your processes one count.
+With RATEKEEPER_STORE=redis://localhost, all processes share one count.
 """
 
 import os
@@ -36,7 +36,7 @@ def report():
 
 @app.post("/complete")
 async def complete(prompt: str, spent: Annotated[Admission | None, Depends(tokens)]):
-    await tokens.correct(spent, len(prompt))  # 300 were estimated; what it really was is known now
+    await tokens.correct(spent, len(prompt))  # the estimate was 300; now the real cost is known
     return {"tokens": len(prompt)}
 
 
@@ -56,4 +56,4 @@ async def healthz():
 
 
 app.include_router(admin)
-document(app)  # the 429s, at /docs and /openapi.json
+document(app)  # adds the 429 responses to /docs and /openapi.json

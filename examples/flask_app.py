@@ -1,10 +1,10 @@
-"""A Flask application: limits for all views, for single ones, and by who is asking.
+"""A Flask application: limits for all views, for single views, and per customer.
 
 $ pip install '.[flask]' gunicorn
 $ gunicorn --threads 8 examples.flask_app:app
 $ curl -i localhost:8000/search
 
-RATEKEEPER_STORE=redis://localhost gives all of your processes one count.
+With RATEKEEPER_STORE=redis://localhost, all processes share one count.
 """
 
 import os
@@ -14,11 +14,11 @@ from flask import Blueprint, Flask, jsonify, request
 from ratekeeper.http import by_address, first_of
 from ratekeeper.integrations.flask import RateLimiter
 
-CUSTOMERS = {"example-key": "ada"}  # by API key; yours are in a table, and hashed
+CUSTOMERS = {"example-key": "ada"}  # by API key; in production, store hashed keys in a database
 
 
 def customer(request):
-    """Whose API key it is. One that we did not hand out is nobody's, so that making up keys gives no new budget."""
+    """Return whose API key it is; None for an unknown key, so that made-up keys give no new budget."""
     name = CUSTOMERS.get(",".join(request.header("x-api-key")))
     return name and f"customer:{name}"
 

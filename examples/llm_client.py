@@ -1,9 +1,9 @@
-"""An LLM client that keeps to a budget of requests and of tokens, the same for all processes on one Redis.
+"""An LLM client that keeps to a budget of requests and tokens, shared by all processes on one Redis.
 
     python examples/llm_client.py http://localhost:8000/v1/chat/completions "Hello" "And again" --store redis://localhost
 
-What a prompt will cost is estimated before it is sent; what it did cost is in the answer, streamed or not, and replaces
-the estimate. A 429 is waited out, for as long as the server says, and sent again. Needs ratekeeper[httpx,redis].
+The cost of a prompt is estimated before it is sent. The response, streamed or not, has the real cost, which replaces
+the estimate. After a 429 the client waits as long as the server says and retries. Needs ratekeeper[httpx,redis].
 """
 
 import argparse
@@ -19,12 +19,12 @@ MAX_TOKENS = 100
 
 
 def estimate(request):
-    """A token is about four characters, and the answer may be as long as it may be."""
+    """Estimate the cost: a token is about four characters, and the answer has up to MAX_TOKENS."""
     return {"requests": 1, "tokens": len(request.content) // 4 + MAX_TOKENS}
 
 
 def used(response):
-    """Return what the answer says it cost; a refused request cost no tokens."""
+    """Return the cost that the response reports; a refused request cost no tokens."""
     if response.status_code != 200:
         return {"tokens": 0}
     if response.headers["content-type"].startswith("text/event-stream"):
@@ -57,7 +57,7 @@ async def main():
             settle=used,
             timeout=60,
             retries=3,
-            retry_methods=["POST"],  # a request that was refused has done nothing
+            retry_methods=["POST"],  # safe, since a refused request had no effect
         )
         async with httpx.AsyncClient(transport=transport, timeout=60) as client:
             for answer in await asyncio.gather(*(ask(client, options.url, prompt) for prompt in options.prompts)):

@@ -1,11 +1,11 @@
-"""A Starlette application with server-sent events: a stream is limited when it begins, and untouched afterwards.
+"""A Starlette application with server-sent events: a stream is limited when it starts, not afterwards.
 
 $ pip install '.[starlette]' uvicorn
 $ uvicorn examples.starlette_sse:app
 $ curl -iN localhost:8000/events
 
-A browser's EventSource does not come back by itself after a 429: its page has to wait and open another.
-RATEKEEPER_STORE=redis://localhost gives all of your processes one count.
+A browser's EventSource does not reconnect after a 429: the page has to wait and open a new one.
+With RATEKEEPER_STORE=redis://localhost, all processes share one count.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ app = Starlette(
         Middleware(
             RateLimitMiddleware,
             limit="100/minute",
-            routes=[Route("/events", {"streams": "5/minute"})],  # how many may begin, however long they last
+            routes=[Route("/events", {"streams": "5/minute"})],  # how many may start, however long they last
             exempt=["/healthz"],
             store=os.environ.get("RATEKEEPER_STORE", "memory://"),
         )

@@ -1,10 +1,10 @@
-"""A WebSocket application: connections are denied before they are accepted, and messages are told to slow down.
+"""A WebSocket application: connections are denied before they are accepted, and fast senders are told to slow down.
 
 $ pip install '.[starlette]' uvicorn websockets
 $ uvicorn examples.websocket_app:app
 $ websockets ws://localhost:8000/talk
 
-RATEKEEPER_STORE=redis://localhost gives all of your processes one count.
+With RATEKEEPER_STORE=redis://localhost, all processes share one count.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ async def talk(websocket):
             await websocket.send_json({"echo": text})
         else:
             await websocket.send_json({"error": "slow down", "not_done": text, "retry_after": decision.retry_after})
-            await asyncio.sleep(decision.retry_after)  # what comes meanwhile waits in the socket
+            await asyncio.sleep(decision.retry_after)  # messages that arrive meanwhile wait in the socket
 
 
 async def healthz(request):

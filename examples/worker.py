@@ -1,9 +1,9 @@
-"""A worker like Celery's, whose tasks keep to one rate for all workers together.
+"""A worker like Celery's, whose tasks keep to one rate across all workers.
 
     python examples/worker.py redis://localhost --limit "10/s burst 20"
 
-Celery's own rate_limit counts in each worker for itself. Here every worker asks the same budget in Redis before it
-delivers: a short wait is waited out, and a job that would wait longer is put off, so that the worker can do another.
+Celery's own rate_limit counts in each worker separately. Here all workers share one budget in Redis: a worker waits if
+the wait is short, and postpones a job that would have to wait longer, so that it can do another one.
 Jobs are JSON in the list "jobs": {"task": "deliver", "url": ..., "body": ...}. Needs ratekeeper[requests,redis].
 """
 
@@ -17,7 +17,7 @@ import requests
 from ratekeeper import RateLimited
 from ratekeeper.integrations.requests import LimitedAdapter
 
-QUEUE, LATER = "jobs", "jobs:later"  # a list, and a sorted set by the time that a job is due
+QUEUE, LATER = "jobs", "jobs:later"  # a list, and a sorted set ordered by the time when a job is due
 TASKS = {}
 
 
@@ -33,7 +33,7 @@ def deliver(session, url, body):
 
 def next_job(broker, patience):
     for job in broker.zrangebyscore(LATER, 0, time.time(), start=0, num=10):
-        if broker.zrem(LATER, job):  # nobody else was quicker
+        if broker.zrem(LATER, job):  # no other worker was faster
             broker.rpush(QUEUE, job)
     taken = broker.blpop(QUEUE, timeout=patience)
     return None if taken is None else taken[1]
@@ -62,9 +62,12 @@ def main():
     parser.add_argument("redis")
     parser.add_argument("--limit", default="10/s")
     parser.add_argument(
-        "--patience", type=float, default=1, help="the longest wait, in seconds, before a job is put off"
+        "--patience",
+        type=float,
+        default=1,
+        help="the longest wait in seconds; a job that would wait longer is postponed",
     )
-    parser.add_argument("--until-idle", action="store_true", help="stop when there is nothing to do")
+    parser.add_argument("--until-idle", action="store_true", help="exit when there are no jobs left")
     options = parser.parse_args()
 
     with requests.Session() as session, redis.Redis.from_url(options.redis) as broker:

@@ -143,7 +143,7 @@ def test_limited_refuses_a_bad_key_before_the_call(clock):
     async def call(user):
         calls.append(user)
 
-    with pytest.raises(InvalidRule, match="key must not be empty, as '' is"):
+    with pytest.raises(InvalidRule, match="key must not be empty: ''"):
         asyncio.run(call(""))
     assert calls == []
 

@@ -35,11 +35,11 @@ KEYS_OF_A_WRONG_TYPE = [
     (["a"],),
 ]
 KEYS_OF_A_WRONG_VALUE = {
-    "empty str": ("", "key must not be empty, as '' is"),
-    "empty bytes": (b"", "key must not be empty, as b'' is"),
-    "empty tuple": ((), "key must not be empty, as () is"),
-    "tuple of nothing": (("",), "key must not be empty, as ('',) is"),
-    "tuple of nothings": (("", b""), "key must not be empty, as ('', b'') is"),
+    "empty str": ("", "key must not be empty: ''"),
+    "empty bytes": (b"", "key must not be empty: b''"),
+    "empty tuple": ((), "key must not be empty: ()"),
+    "tuple of nothing": (("",), "key must not be empty: ('',)"),
+    "tuple of nothings": (("", b""), "key must not be empty: ('', b'')"),
     "str of 1 KiB + 1": ("a" * (KIB + 1), "key must have at most 1024 bytes, not 1025: 'aaaa"),
     "bytes of 1 KiB + 1": (b"a" * (KIB + 1), "key must have at most 1024 bytes, not 1025: b'aaaa"),
     "str of 1 MiB": ("a" * KIB * KIB, "key must have at most 1024 bytes, not 1048576: 'aaaa"),
@@ -201,7 +201,7 @@ def test_a_mapping_of_keys_with_an_unknown_rule_is_refused_by_name(layered, meth
 def test_a_mapping_of_keys_that_leaves_a_rule_out_is_refused_by_name(layered, method, key, missing):
     with pytest.raises(InvalidRule) as raised:
         getattr(layered, method)(key)
-    assert str(raised.value) == f"key {key} has none for rule '{missing}'; a mapping of keys names every rule"
+    assert str(raised.value) == f"key {key} lacks rule '{missing}'; a mapping of keys must name every rule"
     assert is_as_it_was(layered)
 
 
@@ -258,7 +258,7 @@ def test_costs_that_leave_every_rule_out_are_refused(limiter, method):
 def test_a_timeout_of_a_wrong_type_is_a_type_error(limiter, timeout):
     with pytest.raises(TypeError) as raised:
         limiter.wait("k", timeout=timeout)
-    assert str(raised.value) == f"timeout must be seconds or None, not {timeout!r}"
+    assert str(raised.value) == f"timeout must be a number of seconds or None, not {timeout!r}"
     assert is_as_it_was(limiter)
 
 

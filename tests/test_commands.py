@@ -29,7 +29,7 @@ def call(capsys, *arguments):
 def test_a_hit_is_counted_until_it_is_denied_and_reset(capsys, url):
     hit = ("hit", "fixed-window 2/day", "ada", "--store", url)
     rule = "under 'fixed-window 2/day'"
-    assert call(capsys, *hit) == (0, f"allowed: go on; 1 of 2 remaining {rule}", "")
+    assert call(capsys, *hit) == (0, f"allowed: proceed; 1 of 2 remaining {rule}", "")
     assert call(capsys, *hit)[0] == 0
     status, out, err = call(capsys, *hit)
     assert (status, err) == (1, "")
@@ -45,7 +45,7 @@ def test_what_the_output_cannot_show_is_shown_as_codes(url, encoding):
     where = ["--store", url, "--name", name]
     shown = {"ascii": "\\xe9", "utf-8:strict": "\u00e9"}[encoding]
     for arguments, out in (
-        (["hit", "1/day", key, *where], f"allowed: go on; 0 of 1 remaining under '{shown}'\n"),
+        (["hit", "1/day", key, *where], f"allowed: proceed; 0 of 1 remaining under '{shown}'\n"),
         (["reset", "1/day", key, *where], f"\\udcff\\n\\x1b[1m{shown}: reset\n"),
     ):
         ended = subprocess.run(
@@ -60,8 +60,8 @@ def test_what_the_output_cannot_show_is_shown_as_codes(url, encoding):
 def test_a_peek_changes_nothing(capsys, url):
     peek = ("peek", "fixed-window 2/day", "bob", "--store", url)
     assert [call(capsys, *peek)[:2] for _ in range(2)] == [
-        (0, "allowed: go on; 2 of 2 remaining under 'fixed-window 2/day'"),
-        (0, "allowed: go on; 2 of 2 remaining under 'fixed-window 2/day'"),
+        (0, "allowed: proceed; 2 of 2 remaining under 'fixed-window 2/day'"),
+        (0, "allowed: proceed; 2 of 2 remaining under 'fixed-window 2/day'"),
     ]
 
 

@@ -87,7 +87,7 @@ def test_a_key_of_1024_bytes_is_accepted(key):
     ids=lambda value: type(value).__name__,
 )
 def test_a_longer_key_is_refused_with_its_size(key, size):
-    with pytest.raises(InvalidRule, match=f"key must have at most 1024 bytes, not {size}: .*; hash a longer one first"):
+    with pytest.raises(InvalidRule, match=f"key must have at most 1024 bytes, not {size}: .*; hash longer keys first"):
         keys.check(key)
 
 

@@ -589,7 +589,7 @@ def test_an_unknown_url_scheme_is_refused_by_name(face, url):
 
 
 def test_a_memory_url_with_something_behind_it_is_refused(face):
-    with pytest.raises(InvalidRule, match="store 'memory://host' has something behind 'memory://'"):
+    with pytest.raises(InvalidRule, match="store 'memory://host' must be just 'memory://'"):
         face(BUCKET, "memory://host")
 
 
@@ -607,9 +607,9 @@ def test_a_store_that_is_none_is_a_type_error(face, store):
         ("prefix", None, TypeError, "prefix must be a str, not None"),
         ("prefix", b"x", TypeError, "prefix must be a str, not b'x'"),
         ("on_error", "retry", InvalidRule, "on_error must be one of 'local', 'open', 'closed', 'raise', not 'retry'"),
-        ("deadline", None, TypeError, "deadline must be seconds, not None"),
-        ("deadline", True, TypeError, "deadline must be seconds, not True"),
-        ("deadline", "1", TypeError, "deadline must be seconds, not '1'"),
+        ("deadline", None, TypeError, "deadline must be a number of seconds, not None"),
+        ("deadline", True, TypeError, "deadline must be a number of seconds, not True"),
+        ("deadline", "1", TypeError, "deadline must be a number of seconds, not '1'"),
         ("deadline", 0, InvalidRule, "deadline must be above 0 and finite, not 0"),
         ("deadline", -1, InvalidRule, "deadline must be above 0 and finite, not -1"),
         ("deadline", math.inf, InvalidRule, "deadline must be above 0 and finite, not inf"),
@@ -807,7 +807,7 @@ def test_limited_refuses_a_bad_key_before_the_call(clock):
     def call(user):
         calls.append(user)
 
-    with pytest.raises(InvalidRule, match="key must not be empty, as '' is"):
+    with pytest.raises(InvalidRule, match="key must not be empty: ''"):
         call("")
     assert calls == []
 
@@ -863,8 +863,8 @@ def test_every_error_has_one_root():
 @pytest.mark.parametrize(
     ("decision", "advice"),
     [
-        (Decision(True, 5, 4, 0.0, 1.0, 0.0, "r", {}, False), "go on"),
-        (Decision(True, 5, 4, 0.0, 1.0, 0.25, "r", {}, False), "go on in 0.250 s"),
+        (Decision(True, 5, 4, 0.0, 1.0, 0.0, "r", {}, False), "proceed"),
+        (Decision(True, 5, 4, 0.0, 1.0, 0.25, "r", {}, False), "proceed in 0.250 s"),
         (Decision(False, 5, 0, 1.5, 2.0, 0.0, "r", {}, False), "try again in 1.500 s"),
         (Decision(False, 5, 0, math.inf, 2.0, 0.0, "r", {}, False), "the cost can never fit into 5"),
     ],

@@ -151,14 +151,14 @@ def test_every_bucket_is_exact_to_the_promised_bounds(mode, capacity, rate):
 @pytest.mark.parametrize(
     ("limit", "window", "reason"),
     [
-        (0, 60, "limit must be from 1 to 1000000000000 (what every store counts exactly), not 0"),
-        (-5, 60, "limit must be from 1 to 1000000000000 (what every store counts exactly), not -5"),
+        (0, 60, "limit must be from 1 to 1000000000000 (the range that every store counts exactly), not 0"),
+        (-5, 60, "limit must be from 1 to 1000000000000 (the range that every store counts exactly), not -5"),
         (10**12 + 1, 60, "limit must be from 1 to 1000000000000"),
-        (1, 0, "window must be longer than nothing, not 0"),
+        (1, 0, "window must be longer than 0, not 0"),
         (1, math.nan, "window must be finite, not nan"),
         (1, math.inf, "window must be finite, not inf"),
         (1, sys.float_info.max, "window must be at most 35184372088832 microseconds"),
-        (1, "408d", "window must be at most 35184372088832 microseconds (407 days; what is exact), not '408d'"),
+        (1, "408d", "window must be at most 35184372088832 microseconds (407 days, to stay exact), not '408d'"),
     ],
 )
 def test_a_window_rule_that_cannot_be_kept_exactly_is_refused_with_the_reason(kind, limit, window, reason):
@@ -171,16 +171,16 @@ def test_a_window_rule_that_cannot_be_kept_exactly_is_refused_with_the_reason(ki
 @pytest.mark.parametrize(
     ("capacity", "rate", "reason"),
     [
-        (0, 1, "capacity must be from 1 to 1000000000000 (what every store counts exactly), not 0"),
+        (0, 1, "capacity must be from 1 to 1000000000000 (the range that every store counts exactly), not 0"),
         (10**12 + 1, 1, "capacity must be from 1 to 1000000000000"),
         (1, 0, "{argument} must be above 0, not 0"),
         (1, -1.5, "{argument} must be above 0, not -1.5"),
         (1, math.nan, "{argument} must be finite, not nan"),
         (1, math.inf, "{argument} must be finite, not inf"),
         (1, 5e-324, "{argument} Fraction(1, "),
-        (1, sys.float_info.max, "is not exact"),
-        (1, Fraction(1, 2**50 + 1), "is not exact: 1 units every 1125899906842625000000 us is beyond 2^46"),
-        (1, 1 + 2**-50, "is not exact"),
+        (1, sys.float_info.max, "cannot be exact"),
+        (1, Fraction(1, 2**50 + 1), "cannot be exact: 1 units every 1125899906842625000000 us exceeds 2^46"),
+        (1, 1 + 2**-50, "cannot be exact"),
         (10**12, "1/hour", "{argument} Fraction(1, 3600) takes more than 71 years to fill or drain 1000000000000"),
         (1, "ten/s", "{argument} 'ten/s': expected a count and a period"),
     ],
@@ -343,10 +343,10 @@ def test_several_canonical_texts_read_back_as_the_rules(several, separator):
         ("10/s burst", "unknown unit 'burst'; use us, ms"),
         ("10/0s", "the period must be a whole number of microseconds above 0, not '0s'"),
         ("10/0.5us", "the period must be a whole number of microseconds above 0, not '0.5us'"),
-        ("0/s", "rule '0/s': limit must be from 1 to 1000000000000 (what every store counts exactly), not 0"),
+        ("0/s", "rule '0/s': limit must be from 1 to 1000000000000 (the range that every store counts exactly), not 0"),
         ("1/2y", "rule '1/2y': window must be at most 35184372088832 microseconds"),
-        ("1" * 31 + "/s", "is too large a number"),
-        ("1/" + "1" * 31 + "s", "is too large a number"),
+        ("1" * 31 + "/s", "is too large"),
+        ("1/" + "1" * 31 + "s", "is too large"),
         ("sliding 10/s", "unknown algorithm 'sliding'; use fixed-window, sliding-window-log, moving-window, sliding-"),
         ("Gcra 10/s", "unknown algorithm 'Gcra'; use fixed-window, "),
         ("fixed-window 10/s burst 5", "only a token-bucket or a leaky-bucket has a burst, not a fixed-window"),
@@ -356,12 +356,12 @@ def test_several_canonical_texts_read_back_as_the_rules(several, separator):
         ("10/s burst many", "the burst must be a whole number, not 'many'"),
         ("10/s burst 1.5", "the burst must be a whole number, not '1.5'"),
         ("10/s burst ٣", "the burst must be a whole number, not '٣'"),
-        ("10/s burst " + "1" * 31, "is too large a number"),
-        ("10/s burst 10 burst 20", "'burst 20' means nothing here; a leaky-bucket is policing or shaping"),
-        ("leaky-bucket 10/s burst 20 queueing", "'queueing' means nothing here; a leaky-bucket is policing or shaping"),
-        ("10/s shaping", "only a leaky-bucket is shaping, not a sliding-window-counter"),
-        ("10/s burst 20 shaping", "only a leaky-bucket is shaping, not a token-bucket"),
-        ("fixed-window 10/s policing", "only a leaky-bucket is policing, not a fixed-window"),
+        ("10/s burst " + "1" * 31, "is too large"),
+        ("10/s burst 10 burst 20", "'burst 20' is not a mode; a leaky-bucket is policing or shaping"),
+        ("leaky-bucket 10/s burst 20 queueing", "'queueing' is not a mode; a leaky-bucket is policing or shaping"),
+        ("10/s shaping", "only a leaky-bucket can be shaping, not a sliding-window-counter"),
+        ("10/s burst 20 shaping", "only a leaky-bucket can be shaping, not a token-bucket"),
+        ("fixed-window 10/s policing", "only a leaky-bucket can be policing, not a fixed-window"),
         ("1/hour burst 1000000000000", "Fraction(1, 3600) takes more than 71 years to fill or drain 1000000000000"),
     ],
 )
@@ -452,7 +452,7 @@ def test_the_same_rule_may_have_two_names():
 
 
 def test_a_rule_given_twice_without_names_is_refused():
-    with pytest.raises(InvalidRule, match="rule 'sliding-window-counter 1/minute' is given twice; give the two names"):
+    with pytest.raises(InvalidRule, match="rule 'sliding-window-counter 1/minute' is given twice; name both"):
         named("1/minute; 1/60s")
 
 
@@ -464,7 +464,7 @@ def test_a_limiter_needs_a_rule(nothing):
 
 def test_a_name_stands_for_one_rule():
     with pytest.raises(
-        InvalidRule, match="rule 'user' must be one rule, not the 2 in '1/s; 2/m'; give each its own name"
+        InvalidRule, match="rule 'user' must be one rule, not the 2 in '1/s; 2/m'; give each a name of its own"
     ):
         named({"user": "1/s; 2/m"})
 

@@ -1,4 +1,4 @@
-"""What one event loop gets done when many callers ask at once."""
+"""The throughput of one event loop with many concurrent callers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,18 +15,18 @@ from bench.timing import Measurement, Target
 NAME = "redis-callers"
 TITLE = "On Redis: many callers in one event loop"
 ABOUT = (
-    "Each caller asks for one decision after the other, all admitted, on a key of its own or all on one hot key. "
-    "Decisions a second, how long half and 99 % of them took at most, microseconds that the server's processor spent "
-    'on one, and how many failed. Ours is `await AsyncLimiter(rule, url, on_error="raise", deadline=30).hit(key)`: '
-    "with the default deadline of 0.1 s, decisions that take longer count as failed. What callers ask for while a call "
-    "is under way goes into one call. The peers send a call for each decision, over a blocking pool of 64 "
-    "connections; their p99 is that of callers who wait for a connection. Each is on its fixed window or its token "
+    "Each caller requests one decision after another, all admitted, on its own key or all on one hot key. The columns "
+    "are decisions a second, the 50th and 99th percentiles of latency, the server's CPU microseconds for each, and "
+    'the number of errors. ratekeeper runs `await AsyncLimiter(rule, url, on_error="raise", deadline=30).hit(key)`: '
+    "with the default deadline of 0.1 s, slower decisions would count as errors. Requests that arrive while a call "
+    "is in flight go together into one call. The peers send one call per decision, over a blocking pool of 64 "
+    "connections; their p99 includes the wait for a connection. Each peer runs its fixed window or its token "
     "bucket, whichever it has; throttled-py's fixed window is a plain `INCRBY`, all others are scripts."
 )
 
 ALGORITHMS = ("fixed window", "token bucket")
 LIMIT = 1_000_000
-OUR_HITS = {64: 150, 512: 24, 5_000: 3}  # by each of so many callers
+OUR_HITS = {64: 150, 512: 24, 5_000: 3}  # hits per caller, by the number of callers
 PEER_HITS = {64: 30, 512: 5, 5_000: 2}
 MOST = max(OUR_HITS)
 NODE_CALLERS, NODE_HITS = 512, 40
@@ -51,7 +51,7 @@ def run(rounds: int) -> list[Measurement]:
             tasks |= {one: partial(_hot, one, callers, hits) for one in HOT_HERE}
         if callers == NODE_CALLERS and not node.missing():
             tasks[node.NODE] = partial(node.sample, callers, NODE_HITS)
-        # Of the most callers fewer rounds: the peers need seconds for each.
+        # Fewer rounds with the most callers: the peers need seconds for each.
         figures += load.measure(NAME, _case(callers), tasks, rounds if callers < MOST else (rounds + 2) // 3)
     return figures
 

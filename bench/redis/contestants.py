@@ -1,9 +1,9 @@
-"""Who is measured on Redis: this library, its peers, and redis-py's bare call of a script that does nothing.
+"""The contestants on Redis: this library, its peers, and redis-py's bare call of a script that does nothing.
 
-The peers use redis-py with hiredis, as ours does, and limits its own default besides. In an event loop each has a
-blocking pool, so that no caller fails for want of a connection. They are about as quick with 16 connections as with
-128, and no quicker with 512. Threads take the plain pool, which opens a connection for each. Rules, items and stores
-are made beforehand, as in memory.
+The peers use redis-py with hiredis, as ours does; limits is also measured with its default client. In an event loop
+each has a blocking pool, so that no caller fails for lack of a connection. The peers are about as fast with 16
+connections as with 128, and no faster with 512. Threads use the plain pool, which opens one connection per thread.
+Rules, items and stores are created in advance, as in memory.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,7 +31,7 @@ from bench.timing import Hit
 from ratekeeper import AsyncLimiter, Limiter
 
 CONNECTIONS = 64
-PATIENCE = 30  # seconds: nobody gives up while others are in line
+PATIENCE = 30  # seconds: no caller gives up while others are ahead of it
 
 AsyncHit = Callable[[str], Awaitable[object]]
 Opened = AbstractAsyncContextManager[AsyncHit]
@@ -39,7 +39,7 @@ Opened = AbstractAsyncContextManager[AsyncHit]
 
 @dataclass(frozen=True)
 class Contestant:
-    """A library on one algorithm: `make(url, limit)` for threads and `open(url, limit)` for an event loop."""
+    """A library with one algorithm: `make(url, limit)` for threads and `open(url, limit)` for an event loop."""
 
     name: str
     algorithm: str
@@ -57,8 +57,8 @@ async def _client(url: str) -> AsyncIterator[redis.asyncio.Redis]:
         await pool.disconnect()
 
 
-# Ours raises where it would otherwise decide without Redis. It may take as long as the peers, which know no deadline:
-# what is slow shows in the figures and does not end the run.
+# Ours raises instead of deciding without Redis. It may take as long as the peers, which have no deadline:
+# a slow decision shows in the figures and does not end the run.
 
 
 def _ours(algorithm: str) -> Contestant:
@@ -80,7 +80,7 @@ def _bare(url: str, _limit: int) -> Hit:
     return lambda key: call(sha, 1, key)
 
 
-# limits: each strategy is one script. For an event loop there is a choice of clients, and coredis is its default.
+# limits: each strategy is one script. For an event loop it supports several clients; coredis is its default.
 
 
 def _limits(algorithm: str, strategy: str) -> Contestant:
@@ -133,8 +133,8 @@ def _throttled(algorithm: str, kind: throttled.RateLimiterType, name: str = "thr
     return Contestant(name, algorithm, make, opened, admitted=lambda result: not result.limited)
 
 
-# pyrate-limiter: a bucket for each key from a plain factory, without background leaking. In an event loop its
-# `try_acquire` is awaited: `try_acquire_async` would decide one by one. For threads see `threads`.
+# pyrate-limiter: one bucket per key from a plain factory, without background leaking. In an event loop its
+# `try_acquire` is awaited, since `try_acquire_async` would decide one by one. For threads, see `threads`.
 
 
 class _BucketPerKey(pyrate_limiter.BucketFactory):

@@ -1,4 +1,4 @@
-"""A flood of traffic that is nearly all denied."""
+"""A flood of traffic that is almost all denied."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,15 +14,15 @@ from bench.timing import Measurement, Target
 NAME = "redis-denied"
 TITLE = "On Redis: a flood of which 99 % is denied"
 ABOUT = (
-    "64 callers in one event loop, a limit of 1: each hits a key a hundred times, of which one is admitted, and goes "
-    "on to the next key. In ours most denials come from memory, without asking Redis: a denial holds until its "
-    "`retry_after`, and this process remembers it for a second at most (on by default; `remember_denials=False` turns "
+    "64 callers in one event loop, a limit of 1: each caller hits a key a hundred times, is admitted once, and moves "
+    "on to the next key. ratekeeper answers most denials from memory, without asking Redis: a denial holds until its "
+    "`retry_after`, and the process remembers it for at most a second (on by default; `remember_denials=False` turns "
     "it off). The peers ask Redis each time."
 )
 
 CASE = "99 % denied"
-CALLERS, HITS = 64, 100  # on a key
-OUR_KEYS, PEER_KEYS = 10, 1  # for each caller
+CALLERS, HITS = 64, 100  # hits per key
+OUR_KEYS, PEER_KEYS = 10, 1  # per caller
 AT_LEAST = 20
 RATE = f"{CASE}: {METRICS['per_second']}"
 

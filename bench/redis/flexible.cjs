@@ -1,6 +1,6 @@
 // rate-limiter-flexible on ioredis: `node flexible.cjs URL CALLERS HITS` prints one sample as JSON.
-// Its limiter for Redis is a fixed window. ioredis sends on one connection without waiting for replies; its automatic
-// pipelining on top of that was no quicker.
+// Its Redis limiter is a fixed window. ioredis sends on one connection without waiting for replies; its automatic
+// pipelining on top of that was no faster.
 const Redis = require("ioredis");
 const { RateLimiterRedis } = require("rate-limiter-flexible");
 
@@ -14,14 +14,14 @@ async function main() {
   async function call(key, count) {
     for (let i = 0; i < count; i++) {
       const started = process.hrtime.bigint();
-      await limiter.consume(key); // rejects when denied, which would end this process with an error
+      await limiter.consume(key); // rejects when denied, which ends this process with an error
       latencies.push(Number(process.hrtime.bigint() - started) / 1e6);
       admitted++;
     }
   }
 
   const all = (count) => Promise.all(Array.from({ length: callers }, (_, i) => call(`user:${i}`, count)));
-  await all(hits); // for the compiler to see what is hot
+  await all(hits); // lets the compiler optimise the hot code
   latencies.length = admitted = 0;
   const started = process.hrtime.bigint();
   await all(hits);

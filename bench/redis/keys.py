@@ -1,4 +1,4 @@
-"""How the throughput changes with the number of keys that the server holds."""
+"""How the throughput changes with the number of keys on the server."""
 
 import random
 import sys
@@ -15,8 +15,8 @@ from bench.timing import Measurement, Target, interleave
 NAME = "redis-keys"
 TITLE = "On Redis: a thousand keys and a million"
 ABOUT = (
-    "Decisions a second of ours by 64 callers in one event loop on keys in random order, with 1,000 and with "
-    "1,000,000 keys on the server, put there by our own hits."
+    "ratekeeper's decisions a second for 64 callers in one event loop on keys in random order, with 1,000 and with "
+    "1,000,000 keys on the server, created by its own hits."
 )
 
 FEW, MANY = 1_000, 1_000_000

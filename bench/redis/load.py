@@ -12,11 +12,11 @@ from bench.redis.server import Server, server
 from bench.tables import find, ratio, spread, times
 from bench.timing import Measurement, Target, interleave
 
-WARM_UP = 128  # callers that come first, uncounted: they open the connections and load the scripts
+WARM_UP = 128  # callers that run first and are not counted: they open the connections and load the scripts
 
 
 class Load(NamedTuple):
-    """What one sample tells."""
+    """The metrics of one sample."""
 
     per_second: float
     p50_ms: float
@@ -37,7 +37,7 @@ METRICS = {
 def sample(
     contestant: Contestant, traffic: Sequence[Sequence[str]], limit: int, admits: int, where: Server | None = None
 ) -> Load:
-    """Let each caller hit its keys one after the other, all callers at once; `admits` is how many must get through."""
+    """Let each caller hit its keys one after another, all callers at once; `admits` hits must be admitted."""
     where = where or server()
     return asyncio.run(_sample(contestant, traffic, limit, admits, where))
 
@@ -55,7 +55,7 @@ async def _sample(
         elapsed_ns = perf_counter_ns() - started
         processor_us = where.processor_us() - processor_us
     if not admits - len(errors) <= admitted <= admits:
-        raise SystemExit(f"{contestant.name}, {contestant.algorithm}: admitted {admitted} where {admits} should be")
+        raise SystemExit(f"{contestant.name}, {contestant.algorithm}: admitted {admitted} instead of {admits}")
     percentiles = statistics.quantiles(latencies_ns, n=100)
     count = len(latencies_ns)
     return Load(
@@ -75,7 +75,7 @@ async def _call(
         started = perf_counter_ns()
         try:
             admitted += is_admitted(await hit(key))
-        except Exception as error:  # noqa: BLE001 - whatever it is, this decision failed
+        except Exception as error:  # noqa: BLE001 - any error is a failed decision
             errors.append(error)
         else:
             latencies_ns.append(perf_counter_ns() - started)
@@ -83,7 +83,7 @@ async def _call(
 
 
 def measure(what: str, case: str, tasks: Mapping[Contestant, Callable[[], Load]], rounds: int) -> list[Measurement]:
-    """Take turns; the figures of a case are told apart by their metric."""
+    """Measure the tasks in turns; each metric of a case becomes one figure."""
     samples = interleave(f"{what}: {case}", tasks, rounds)
     return [
         Measurement(f"{case}: {name}", one.algorithm, one.name, name, tuple(getattr(load, field) for load in loads))
@@ -93,7 +93,7 @@ def measure(what: str, case: str, tasks: Mapping[Contestant, Callable[[], Load]]
 
 
 def row(figures: Sequence[Measurement], case: str, one: Contestant, metrics: Sequence[str]) -> list[str]:
-    """A contestant's figures of one case, its name and algorithm first."""
+    """Return a contestant's name, algorithm and figures in one case."""
     cells = [one.name, one.algorithm]
     for metric in metrics:
         figure = find(figures, f"{case}: {metric}", one.algorithm, one.name)
@@ -102,7 +102,7 @@ def row(figures: Sequence[Measurement], case: str, one: Contestant, metrics: Seq
 
 
 def best_peer(figures: Sequence[Measurement], case: str, best: Callable[..., Measurement] = max) -> Measurement | None:
-    """The best that any Python peer reaches, on whichever algorithm."""
+    """Return the best figure of any Python peer, with any algorithm."""
     names = {one.name for one in PEER_CONTESTANTS}
     peers = [figure for figure in figures if figure.case == case and figure.contestant in names]
     return best(peers, key=lambda figure: figure.median, default=None)
@@ -111,7 +111,7 @@ def best_peer(figures: Sequence[Measurement], case: str, best: Callable[..., Mea
 def beats_peers(
     figures: Sequence[Measurement], case: str, algorithm: str, at_least: float, traffic: str, aim: str = ""
 ) -> Target:
-    """The promise that ours decides so many times as often as the best peer."""
+    """Return the target that ours makes this many times as many decisions as the best peer."""
     peer = best_peer(figures, case)
     measured = ratio(find(figures, case, algorithm, OURS), peer)
     promise = f"on Redis, {algorithm}, {traffic}: {at_least} times the best Python peer's decisions{aim}"

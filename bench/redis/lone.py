@@ -1,4 +1,4 @@
-"""What one decision takes when nobody else asks: the round trip, and what is done around it."""
+"""The time of one decision when nothing else runs: the round trip, and the work around it."""
 
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
@@ -13,14 +13,14 @@ from bench.timing import Measurement, Target, interleave, names
 NAME = "redis-lone"
 TITLE = "On Redis: one caller"
 ABOUT = (
-    "Microseconds for one admitted decision by one thread, the next one asked for when it is there; and what of that "
-    'the server spent on its processor. Ours is `Limiter(rule, url, on_error="raise", deadline=30).hit(key)`. The '
-    "floor is redis-py's bare `EVALSHA` of `return 1` with one key. Eight keys take turns."
+    "Microseconds for one admitted decision by one thread, one after another; and how much of that is CPU time of the "
+    'server. ratekeeper runs `Limiter(rule, url, on_error="raise", deadline=30).hit(key)`. The floor is redis-py\'s '
+    "bare `EVALSHA` of `return 1` with one key. Eight keys take turns."
 )
 
 KEYS = names(range(8))
 HITS = 320
-SAMPLES = 6  # in a round
+SAMPLES = 6  # per round
 LIMIT = 100_000
 AT_MOST = 1.15
 

@@ -1,4 +1,4 @@
-"""What a key costs on the server, beside the layout that tutorials show."""
+"""Server memory per key, compared with the layout that tutorials show."""
 
 import asyncio
 import random
@@ -19,12 +19,12 @@ from ratekeeper import AsyncLimiter
 NAME = "redis-memory"
 TITLE = "On Redis: memory"
 ABOUT = (
-    "Bytes by which the server's `used_memory` grows for one key, over 16,000 keys `user:0`, `user:1`, ... that were "
-    "each hit three times: name, value, expiry and the server's own tables; and for one unit of a sliding log, over "
-    "64 keys with 1,000 units each. The common layout is what tutorials teach, written with plain commands: a counter "
-    "for each window in a key of its own, two of them for the sliding counter, a hash with two floats for a bucket, a "
-    "sorted set of distinct members for the log. Names are as they come: ours carry the rule's text, so that no two "
-    "rules share a key."
+    "Bytes by which the server's `used_memory` grows per key, over 16,000 keys `user:0`, `user:1`, ... that were "
+    "each hit three times: name, value, expiry and the server's own tables; and per unit of a sliding log, over "
+    "64 keys with 1,000 units each. The common layout is the one that tutorials teach, written with plain commands: "
+    "one counter key per window, two of them for the sliding counter, a hash with two floats for a bucket, a "
+    "sorted set of distinct members for the log. The key names are each side's own: ours contain the rule's text, so "
+    "that no two rules share a key."
 )
 
 COMMON = "common layout"
@@ -85,12 +85,12 @@ LAYOUTS: dict[str, Callable[[str, float], list[Command]]] = {
 
 
 def run(_rounds: int) -> list[Measurement]:
-    """One count each: it does not depend on the moment."""
+    """Count once each: the result does not depend on the time."""
     for algorithm in (*LAYOUTS, LOG):
-        _hit(algorithm, CHUNK, 1, 0)  # loads the script and lets the server's buffers grow, which is paid once
+        _hit(algorithm, CHUNK, 1, 0)  # loads the script and lets the server's buffers grow, which happens once
     figures = []
     for algorithm, layout in LAYOUTS.items():
-        later_s = DAY if algorithm == "sliding window counter" else 1  # a count in both windows, a part of a unit
+        later_s = DAY if algorithm == "sliding window counter" else 1  # a count in both windows, a fraction of a unit
         figures.append(_growth(PER_KEY, algorithm, OURS, KEYS, partial(_hit, algorithm, KEYS, HITS, later_s)))
         figures.append(_growth(PER_KEY, algorithm, COMMON, KEYS, partial(_write, layout, KEYS)))
     units = LOGS * UNITS
@@ -109,7 +109,7 @@ def _growth(what: str, algorithm: str, contestant: str, count: int, fill: Callab
 
 
 def _hit(algorithm: str, keys: int, hits: int, later_s: int) -> None:
-    """Hit each of these keys, the last time so much later."""
+    """Hit each of these keys, the last time this much later."""
 
     async def fill() -> None:
         shift_ns = 0
@@ -134,7 +134,7 @@ def _hit(algorithm: str, keys: int, hits: int, later_s: int) -> None:
 def _write(layout: Callable[[str, float], list[Command]], keys: int) -> None:
     """Write each of these keys as tutorials do."""
     now = time()
-    with redis.Redis.from_url(server().url) as client:  # closed at the end, and with it its buffer on the server
+    with redis.Redis.from_url(server().url) as client:  # closing it also frees its buffer on the server
         for first in range(0, keys, CHUNK):
             pipeline = client.pipeline(transaction=False)
             for key in range(first, min(first + CHUNK, keys)):

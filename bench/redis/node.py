@@ -1,4 +1,4 @@
-"""The quickest peer in another language: rate-limiter-flexible on Node.js, where that is there or can be had."""
+"""The fastest peer in another language: rate-limiter-flexible on Node.js, if it is installed or can be installed."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).with_name("flexible.cjs")
 
 @cache
 def missing() -> str:
-    """Why it cannot be measured; empty when it can, its packages installed if they were not."""
+    """Return why it cannot be measured, or an empty string after installing its packages if necessary."""
     if not shutil.which("node"):
         return "node is not on the PATH"
     if all((HOME / "node_modules" / package).exists() for package in PACKAGES):
@@ -35,7 +35,7 @@ def missing() -> str:
 
 
 def sample(callers: int, hits: int) -> Load:
-    """The same load as ours, made and timed by the Node.js process itself, after as much to warm up."""
+    """Run the same load as ours in a Node.js process that times it itself, after a warm-up of the same size."""
     server().empty()
     processor_us = server().processor_us()
     said = subprocess.run(

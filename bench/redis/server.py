@@ -1,4 +1,4 @@
-"""The Redis server under measurement, and what it says of itself."""
+"""The measured Redis server and its own statistics."""
 
 from functools import cache
 from time import sleep
@@ -9,7 +9,7 @@ from tests import servers
 
 
 class Server:
-    """A redis-server process that keeps nothing on disk, with a client of its own to ask it about itself."""
+    """A redis-server process without persistence, with a client for its statistics."""
 
     def __init__(self) -> None:
         self._process = servers.RedisServer(servers.programs()[servers.newest()])
@@ -20,19 +20,19 @@ class Server:
         self.client.flushall()
 
     def processor_us(self) -> float:
-        """Microseconds that the server has spent on the processor so far."""
+        """Return the CPU microseconds that the server has used so far."""
         spent = self.client.info("cpu")
         return (spent["used_cpu_user"] + spent["used_cpu_sys"]) * 1e6
 
     def memory(self) -> int:
-        """Bytes in use, once a hash table that is growing has grown."""
+        """Return the bytes in use, once the server has finished growing its hash tables."""
         before = -1
         while True:
             used = self.client.info("memory")["used_memory"]
             if abs(used - before) < 4096:
                 return used
             before = used
-            sleep(0.2)  # twice what the server waits between two looks at its tables
+            sleep(0.2)  # twice the interval at which the server checks its tables
 
     def stop(self) -> None:
         self.client.close()
@@ -41,5 +41,5 @@ class Server:
 
 @cache
 def server() -> Server:
-    """The server that all suites share; each sample begins with an empty one. It ends with this process."""
+    """Return the server that all suites share; each sample empties it first. It ends with this process."""
     return Server()

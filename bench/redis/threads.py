@@ -1,4 +1,4 @@
-"""What many threads get done."""
+"""The throughput of many threads."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ from bench.timing import Hit, Measurement, Target, interleave
 NAME = "redis-threads"
 TITLE = "On Redis: 32 threads"
 ABOUT = (
-    "Decisions a second by 32 threads, each on a key of its own, all admitted. The threads of one limiter share calls "
-    "in ours; the peers have a connection for each thread. pyrate-limiter holds a lock during the call, so each thread "
-    "has a limiter of its own there."
+    "Decisions a second by 32 threads, each on its own key, all admitted. In ratekeeper the threads of one limiter "
+    "share calls; the peers have one connection per thread. pyrate-limiter holds a lock during the call, so there each "
+    "thread has its own limiter."
 )
 
 THREADS = 32
-OUR_HITS, PEER_HITS = 200, 100  # by each thread
+OUR_HITS, PEER_HITS = 200, 100  # per thread
 LIMIT = 100_000
 CASE = f"{THREADS} threads"
 AT_LEAST = 3
@@ -59,7 +59,7 @@ def _throughput(contestant: Contestant, made: Sequence[Hit], hits: int) -> float
         together.wait()
         admitted.append(sum(contestant.admitted(hit(key)) for _ in range(hits)))
 
-    # Daemons, so that an interrupt ends the run.
+    # Daemon threads, so that an interrupt ends the run.
     workers = [threading.Thread(target=work, args=one, daemon=True) for one in enumerate(made)]
     for worker in workers:
         worker.start()

@@ -5,10 +5,20 @@
     >>> limiter.hit("user:42", cost=3).remaining
     17
 
-To read the code: `decision` is what comes out; `algorithms/` holds the five rules, each a pure step in one file;
-`rates` and `rules` turn what people write into them; `stores/` keep state, and `resilience` is what happens while one
-is away; `limiter` and its `core` tie a set of rules to a store, and `lines` and `waiting` are how callers wait their
-turn; `clock` is where time comes from.
+The map of the package, in reading order:
+
+- `decision` is the answer, and `errors` are the exceptions.
+- `algorithms/` holds the five rules, each a pure step in one file. `rates` and `rules` read them from text.
+- `stores/protocol` is what a limiter asks of a store; `stores/` are the stores that implement it.
+- `limiter` is what applications use. `ruleset`, `arguments` and `keys` turn a call into demands on a store, and the
+  store's answers into a decision; `decorators` limits functions.
+- `leases` and `fallback` are layers between a limiter and a store that may be away.
+- `reservations` are hits that can be given back or corrected.
+- `waiting` is how a caller waits, and `queues` are the order in which callers are served.
+- `flows` runs logic that is written once in threads and in tasks; `clock` provides the time; `forks` renews locks and
+  connections in a forked child; `testing` has helpers for your tests.
+- `http/` and `integrations/` limit web applications and clients. `service/`, `playground/`, `simulate/` and `cli` are
+  the HTTP service, its page, the simulation and the command line.
 """
 
 from ratekeeper.algorithms import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket

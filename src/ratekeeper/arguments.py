@@ -1,4 +1,4 @@
-"""What a caller may pass: checked before anything is consumed, with errors that name the argument and the value."""
+"""Check what callers pass, before anything is consumed, with errors that name the argument and the value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ON_ERROR = ("local", "open", "closed", "raise")
 
 
 def by_name(argument: str, given: Any, names: Sequence[str], check: Callable[[Any], Any]) -> dict[str, Any]:
-    """Check a value for all rules, or a mapping with one for each."""
+    """Check one value for all rules, or a mapping with a value for each rule; return the value of each rule."""
     if not isinstance(given, Mapping):
         value = check(given)
         if argument == "cost" and value == 0:
@@ -29,7 +29,7 @@ def by_name(argument: str, given: Any, names: Sequence[str], check: Callable[[An
 
 
 def check_cost(cost: Any) -> int:
-    """Return a cost if it can be one; 0 is for mappings, where it leaves a rule out."""
+    """Return a valid cost; 0 is only valid in a mapping, where it leaves a rule out."""
     if isinstance(cost, bool) or not isinstance(cost, int):
         raise TypeError(f"cost must be an int of at least 1, not {show(cost)}")
     if cost < 0:
@@ -38,7 +38,7 @@ def check_cost(cost: Any) -> int:
 
 
 def check_options(clock: Any, prefix: Any, on_error: Any, deadline: Any, on_decision: Any) -> None:
-    """Check what a limiter's constructor was given besides its rules and store."""
+    """Check the constructor's arguments other than the rules and the store."""
     for argument, hook in (("clock", clock), ("on_decision", on_decision)):
         if hook is not None and not callable(hook):
             raise TypeError(f"{argument} must be a callable or None, not {show(hook)}")
@@ -47,13 +47,13 @@ def check_options(clock: Any, prefix: Any, on_error: Any, deadline: Any, on_deci
     if on_error not in _ON_ERROR:
         raise InvalidRule(f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, not {show(on_error)}")
     if isinstance(deadline, bool) or not isinstance(deadline, int | float):
-        raise TypeError(f"deadline must be seconds, not {show(deadline)}")
+        raise TypeError(f"deadline must be a number of seconds, not {show(deadline)}")
     if not 0 < deadline < float("inf"):
         raise InvalidRule(f"deadline must be above 0 and finite, not {show(deadline)}")
 
 
 def check_share(share: Any) -> Fraction:
-    """Return which part of its limits a process enforces while the store is away."""
+    """Return the part of the limits that this process enforces while the store is away."""
     if isinstance(share, bool) or not isinstance(share, int | float | Fraction):
         raise TypeError(f"local_share must be a number, not {show(share)}")
     if not 0 < share <= 1:
@@ -62,13 +62,13 @@ def check_share(share: Any) -> Fraction:
 
 
 def check_lease(lease: Any, rules: Sequence[Rule]) -> float | None:
-    """Return for how long a slice of a hot key is taken ahead."""
+    """Return for how long a slice of a hot key may be held."""
     if lease is None:
         return None
     if isinstance(lease, bool) or not isinstance(lease, int | float):
-        raise TypeError(f"lease must be seconds or None, not {show(lease)}")
+        raise TypeError(f"lease must be a number of seconds or None, not {show(lease)}")
     if not 0 < lease <= _LONGEST_LEASE:
         raise InvalidRule(f"lease must be above 0 and at most {_LONGEST_LEASE} seconds, not {show(lease)}")
     if len(rules) > 1 or rules[0].shapes:
-        raise InvalidRule("lease needs a limiter of one rule that does not shape")
+        raise InvalidRule("lease needs a limiter with one rule that does not shape")
     return lease

@@ -1,4 +1,4 @@
-"""Where time comes from. Nothing else in the package reads a clock or decides how to sleep."""
+"""The clocks. Nothing else in the package reads the time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ stopwatch: Clock = time.monotonic_ns
 
 @runtime_checkable
 class SteeredClock(Protocol):
-    """A clock that somebody moves by hand: it tells its subscribers when it has moved, so nobody has to poll it."""
+    """A clock that is moved by hand. It notifies its subscribers when it has moved, so that they need not poll."""
 
     def __call__(self) -> int: ...
 
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
-        """Call `moved` after every move; returns what ends the subscription."""
+        """Call `moved` after every move; return a function that ends the subscription."""
         ...

@@ -1,4 +1,4 @@
-"""The one answer that every algorithm, store and limiter gives."""
+"""The answer that every algorithm, store and limiter gives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-# What a rule answers inside the library, in whole microseconds: allowed, remaining, retry_after_us (None: never),
+# A rule's answer inside the library, in whole microseconds: allowed, remaining, retry_after_us (None: never),
 # reset_after_us, delay_us.
 RuleAnswer = tuple[bool, int, "int | None", int, int]
 
@@ -15,10 +15,10 @@ NO_LAYERS: Mapping[str, Decision] = MappingProxyType({})
 
 
 class Decision(NamedTuple):
-    """Whether a request is admitted, and how its key stands. True when allowed; times are in seconds."""
+    """Whether a request is admitted, and the state of its key. True when allowed; times are in seconds."""
 
     allowed: bool
-    """Whether the request is admitted. A denied request has consumed nothing."""
+    """Whether the request is admitted. A denied request consumes nothing."""
     limit: int
     """The limit or capacity of the binding rule."""
     remaining: int
@@ -26,15 +26,15 @@ class Decision(NamedTuple):
     retry_after: float
     """The same hit is denied before this moment and admitted at it; 0.0 when allowed, ``math.inf`` for never."""
     reset_after: float
-    """How long until the key is back to its full capacity if nobody else comes."""
+    """The time until the key is back to its full capacity, if no other request comes."""
     delay: float
-    """How long to hold an admitted request before it goes on (a leaky bucket that shapes), otherwise 0.0."""
+    """How long to hold an admitted request before it proceeds (a shaping leaky bucket), otherwise 0.0."""
     rule: str
     """The name of the binding rule."""
     layers: Mapping[str, Decision]
-    """Each rule's own answer, by name, when there are several; otherwise empty."""
+    """Each rule's own decision, by name, when there are several rules; otherwise empty."""
     degraded: bool
-    """Whether something other than the store made this decision, because the store could not."""
+    """Whether the fallback made this decision, because the store could not."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Decision, (*self[:7], dict(self.layers), self.degraded)  # a mapping proxy cannot be pickled
@@ -43,7 +43,7 @@ class Decision(NamedTuple):
         return self.allowed
 
     def __hash__(self) -> int:
-        return hash(self[:7])  # all but the layers, which are a mapping
+        return hash(self[:7])  # without the layers, since a mapping cannot be hashed
 
     @property
     def advice(self) -> str:
@@ -52,7 +52,7 @@ class Decision(NamedTuple):
             if self.retry_after == math.inf:
                 return f"the cost can never fit into {self.limit}"
             return f"try again in {self.retry_after:.3f} s"
-        return f"go on in {self.delay:.3f} s" if self.delay else "go on"
+        return f"proceed in {self.delay:.3f} s" if self.delay else "proceed"
 
 
 class _Made(Decision):

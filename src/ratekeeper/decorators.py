@@ -1,4 +1,4 @@
-"""Functions that are limited: what `limited` of both limiters makes."""
+"""Decorators for limited functions, as returned by the `limited` method of both limiters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Result = TypeVar("_Result")
 def limited(
     hit: Callable[[Any, Any], Decision], key: Any, cost: Any
 ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
-    """Return a decorator of functions that hit first."""
+    """Return a decorator that makes a function hit before it runs."""
 
     def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
         if inspect.iscoroutinefunction(function):
@@ -37,7 +37,7 @@ def limited(
 def limited_async(
     hit: Callable[[Any, Any], Awaitable[Decision]], key: Any, cost: Any
 ) -> Callable[[Callable[_Parameters, Awaitable[_Result]]], Callable[_Parameters, Awaitable[_Result]]]:
-    """Return a decorator of coroutine functions that hit first."""
+    """Return a decorator that makes a coroutine function hit before it runs."""
 
     def decorate(function: Callable[_Parameters, Awaitable[_Result]]) -> Callable[_Parameters, Awaitable[_Result]]:
         if not inspect.iscoroutinefunction(function):

@@ -1,13 +1,13 @@
-"""Every error that ratekeeper raises on purpose.
+"""The exceptions that ratekeeper raises.
 
     RatekeeperError
-    ├── InvalidRule (also a ValueError)   a rule, key, cost or URL that cannot be used
-    ├── RateLimited                       the answer was no; carries the decision
+    ├── InvalidRule (also a ValueError)   a rule, key, cost or URL is invalid
+    ├── RateLimited                       the request is denied; carries the decision
     ├── StoreUnavailable                  the store could not answer, and on_error is "raise"
-    ├── simulate.InvalidTraffic           traffic that cannot be made up or read
-    └── simulate.plot.PlotUnavailable     a picture was asked for without ratekeeper[plot]
+    ├── simulate.InvalidTraffic           traffic cannot be generated or read
+    └── simulate.plot.PlotUnavailable     plotting needs ratekeeper[plot]
 
-A value of the wrong type is a plain ``TypeError``.
+A value of the wrong type raises a plain ``TypeError``.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 class RatekeeperError(Exception):
-    """The root of all errors of this package."""
+    """The base class of all exceptions of this package."""
 
 
 class InvalidRule(RatekeeperError, ValueError):
-    """A rule, key, cost or store URL that cannot be used; the message names it and says what can."""
+    """A rule, key, cost or store URL is invalid; the message names it and says what is valid."""
 
 
 class StoreUnavailable(RatekeeperError):
-    """The store could not answer in time, and the limiter was told to raise."""
+    """The store could not answer in time, and ``on_error`` is "raise"."""
 
     def __init__(self, message: str, *, away: bool = True, answered: bool = False) -> None:
         super().__init__(message)
         self.away = away
-        """Whether others will find it the same; not so if one key is at fault, or time ran out before it was asked."""
+        """Whether the store is away for other callers too, and not just for this key or this deadline."""
         self.answered = answered
-        """Whether the store did answer, that it cannot decide this request."""
+        """Whether the store did answer, but could not decide this request."""
 
 
 class RateLimited(RatekeeperError):
-    """The request is not admitted (in time); ``decision`` says why and until when."""
+    """The request is not admitted, or not in time; ``decision`` says why and when to retry."""
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(decision)

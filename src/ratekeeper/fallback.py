@@ -1,4 +1,4 @@
-"""What happens while the store is away: every decision comes within its deadline, by `on_error`."""
+"""Decisions while the store is away: each is made within its deadline, as `on_error` says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnError = Literal["local", "open", "closed", "raise"]
 
 
 class Fallback:
-    """The layer between one limiter and a store that may be away."""
+    """The layer between a limiter and a store that may be away."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Fallback:
         deadline: float,
         clock: Clock | None,
     ) -> None:
-        """`layer` is how the limiter asks the store; `shares` is what this process enforces while that is away."""
+        """`layer` is the layer below; `shares` maps each rule to what this process enforces while it is away."""
         self._layer = layer
         self._on_error = on_error
         self._deadline_ns = int(deadline * 1e9)
@@ -42,10 +42,10 @@ class Fallback:
         weakref.finalize(self, self._local.unbind, tuple(self._shares.values())).atexit = False
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
-        """Let the store decide, or what stands in for it."""
+        """Let the store decide, or its stand-in if the store is away."""
         receipt = demands[0].receipt
         if receipt is not None and receipt.degraded:
-            return self._stand_in(demands)  # it was taken here
+            return self._stand_in(demands)  # the fallback was charged, not the store
         try:
             outcome = self._layer.execute(demands, ends_ns or stopwatch() + self._deadline_ns)
         except StoreUnavailable as error:
@@ -59,7 +59,7 @@ class Fallback:
             return self._instead(error, demands)
 
     def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot | Awaitable[Snapshot]:
-        """Return the time and the states that a forecast starts from."""
+        """Return the time and the states from which a forecast starts."""
         try:
             snapshot = self._layer.snapshot(demands, ends_ns or stopwatch() + self._deadline_ns)
         except StoreUnavailable as error:
@@ -80,7 +80,7 @@ class Fallback:
         return self._local.snapshot(self._of_share(demands))
 
     def _instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Outcome:
-        """Decide without the store, which raised this, or raise it again."""
+        """Decide without the store, which raised `error`, or raise it again if `on_error` is "raise"."""
         if self._on_error == "raise":
             raise error
         return self._stand_in(demands)
@@ -99,7 +99,7 @@ class Fallback:
         return Outcome(outcome.now_us, answers, degraded=True)
 
     def _of_share(self, demands: Sequence[Demand]) -> list[Demand]:
-        """Return the same demands on this process's share; what the store was charged, only the store gives back."""
+        """Return the demands with this process's share of the limits; only the store gives back what it was charged."""
         shares = [demand._replace(binding=self._shares[id(demand.binding)]) for demand in demands]
         return [demand if demand.receipt is None or demand.receipt.degraded else _as_peek(demand) for demand in shares]
 
@@ -109,14 +109,14 @@ def _as_peek(demand: Demand) -> Demand:
 
 
 def _at_least_later(demand: Demand, answer: RuleAnswer) -> RuleAnswer:
-    """What does not fit into this process's share may fit once the store is back."""
+    """Let a cost that never fits into this process's share retry later: it may fit once the store is back."""
     if answer[2] is None and demand.cost <= demand.binding.rule.limit:
         return (*answer[:2], PROBE_US, *answer[3:])
     return answer
 
 
 class _StandIns:
-    """For each store the memory that all limiters on it count in while it is away."""
+    """The memory stores in which limiters count while their store is away: one for each store."""
 
     def __init__(self) -> None:
         self._of: weakref.WeakKeyDictionary[Store, MemoryStore] = weakref.WeakKeyDictionary()
@@ -127,7 +127,7 @@ class _StandIns:
         self._lock = threading.Lock()
 
     def of(self, store: Store, clock: Clock | None) -> MemoryStore:
-        """Return what stands in for this store; a new one if the store has another clock by now."""
+        """Return the stand-in for a store; a new one if the store's clock has changed."""
         with self._lock:
             known = self._of.get(store)
             if known is None or not known.agrees_on(clock):

@@ -1,8 +1,8 @@
 """Flows: logic that threads and tasks share.
 
-A flow is a generator that yields whatever may have to be awaited, such as what a store returns, and is sent the
-result. In a thread everything that it yields is a result already; a task awaits it first. So the logic is written once
-and the two drivers differ in the await only.
+A flow is a generator that yields whatever may have to be awaited, such as the return value of a store, and is sent the
+result. In a thread, everything that a flow yields already is a result; a task awaits it first. So the logic is written
+once, and the two drivers differ only in the await.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def run(flow: Flow[_Result]) -> _Result:
         while True:
             if hasattr(step, "__await__"):
                 getattr(step, "close", bool)()
-                step = flow.throw(TypeError("it returned an awaitable, which cannot be awaited here"))
+                step = flow.throw(TypeError("the call returned an awaitable, which a Limiter cannot await"))
             else:
                 step = flow.send(step)
     except StopIteration as stop:
@@ -36,14 +36,14 @@ def run(flow: Flow[_Result]) -> _Result:
 
 
 async def run_async(flow: Flow[_Result]) -> _Result:
-    """Drive a flow in this task. What is raised while it awaits, a cancellation included, is raised in the flow."""
+    """Drive a flow in this task. An exception during an await, including a cancellation, is raised in the flow."""
     try:
         step = next(flow)
         while True:
             try:
                 if hasattr(step, "__await__"):
                     step = await step
-            except BaseException as error:  # noqa: BLE001 - the flow decides what becomes of it
+            except BaseException as error:  # noqa: BLE001 - the flow decides how to handle it
                 step = flow.throw(error)
             else:
                 step = flow.send(step)
@@ -52,21 +52,21 @@ async def run_async(flow: Flow[_Result]) -> _Result:
 
 
 async def result(coming: Any) -> Any:
-    """Return a result, once it is there: what is no awaitable is one already."""
+    """Return a result, awaiting it first if it is an awaitable."""
     return await coming if hasattr(coming, "__await__") else coming
 
 
 def if_abandoned(coming: Any, undo: Callable[[Any], Awaitable[object] | object]) -> Any:
-    """Return what a flow may yield in place of `coming`, if a cancelled task has to undo what it asked for.
+    """Wrap `coming` for a flow to yield, so that it is undone if the task is cancelled meanwhile.
 
-    A result that is there already is returned as it is. Otherwise what is under way goes on when the task is
-    cancelled, and `undo` is called with its result, and awaited.
+    A value that is not an awaitable is returned unchanged. Otherwise `coming` still completes when the task is
+    cancelled; then `undo` is called with its result, and awaited if necessary.
     """
     return _outlasting(coming, undo) if hasattr(coming, "__await__") else coming
 
 
 async def _outlasting(coming: Awaitable[_Result], undo: Callable[[_Result], Awaitable[object] | object]) -> _Result:
-    import asyncio  # which a program of threads need not load
+    import asyncio  # programs that only use threads need not load it
 
     asked = asyncio.ensure_future(coming)
     try:
@@ -80,10 +80,10 @@ async def _outlasting(coming: Awaitable[_Result], undo: Callable[[_Result], Awai
 
 
 async def _undone(asked: Awaitable[_Result], undo: Callable[[_Result], Awaitable[object] | object]) -> None:
-    with suppress(StoreUnavailable):  # nobody waits for it any more
+    with suppress(StoreUnavailable):  # no caller is left to handle it
         undone = undo(await asked)
         if isinstance(undone, Awaitable):
             await undone
 
 
-_undoing: set[asyncio.Future[None]] = set()  # an event loop holds its tasks weakly
+_undoing: set[asyncio.Future[None]] = set()  # an event loop holds only weak references to its tasks

@@ -1,4 +1,4 @@
-"""What becomes of locks, sockets and slices in a forked child: one hook for all that has to begin again there."""
+"""Forked children: one hook that renews all objects that a child cannot share, such as locks and sockets."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Protocol
 
 
 class Forked(Protocol):
-    """Something that a forked child cannot go on with as it is."""
+    """An object that a forked child must renew before it uses it."""
 
     def after_fork(self) -> None:
-        """Begin again: whoever held a lock does not exist in the child, and open sockets are the parent's."""
+        """Start afresh: a thread that held a lock does not exist in the child, and open sockets are the parent's."""
 
 
 _all: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def renew_in_child(it: Forked) -> None:
-    """Call `it.after_fork()` in every forked child, for as long as it exists."""
+    """Call `it.after_fork()` in every forked child, as long as the object exists."""
     _all.add(it)
 
 

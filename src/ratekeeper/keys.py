@@ -1,4 +1,4 @@
-"""Keys: who is limited. A str, bytes or int, or a tuple of these; "1", b"1" and 1 are three different keys."""
+"""Keys: what is limited. A str, bytes or int, or a tuple of these; "1", b"1" and 1 are three different keys."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ SURELY_SHORT = MAX_BYTES // 4  # characters; each takes four bytes at most
 
 
 def check(key: Any) -> Any:
-    """Return the key if it can be one, otherwise raise an error that says why not."""
+    """Return the key if it is valid, otherwise raise an error that says why it is not."""
     if type(key) is str and 0 < len(key) <= SURELY_SHORT:
         return key
     parts = key if isinstance(key, tuple) else (key,)
     if not parts:
-        raise InvalidRule("key must not be empty, as () is")
+        raise InvalidRule("key must not be empty: ()")
     size = sum(map(_size, parts))
     if not size:
-        raise InvalidRule(f"key must not be empty, as {show(key)} is")
+        raise InvalidRule(f"key must not be empty: {show(key)}")
     if size > MAX_BYTES:
-        raise InvalidRule(f"key must have at most {MAX_BYTES} bytes, not {size}: {show(key)}; hash a longer one first")
+        raise InvalidRule(f"key must have at most {MAX_BYTES} bytes, not {size}: {show(key)}; hash longer keys first")
     return key
 
 

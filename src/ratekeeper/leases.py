@@ -1,8 +1,8 @@
-"""Leases: a process takes a slice of a hot key ahead and spends it without asking the store again.
+"""Leases: a process takes a slice of a hot key's capacity ahead and spends it without asking the store again.
 
-What is spent in any interval was taken in that interval or in the lease before it, so it is at most what the rule
-admits in the interval lengthened by the lease. One slice a key is held at most, and what is left of it is given back
-once the lease is over and somebody asks; of a counter nothing is spent beyond the window that it was taken in.
+Usage in any interval was taken in that interval or in the lease before it, so it is at most what the rule admits in
+the interval plus the lease. At most one slice per key is held. The next call after the lease has ended gives back
+its unused units. A slice of a window counter is never spent after the window that it was taken in.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ratekeeper.flows import Flow, if_abandoned
 from ratekeeper.stores.protocol import Demand, Layer, Outcome, Receipt, Snapshot
 
 _MOST_KEYS = 10_000
-_SLICE = 10  # the part of the capacity that is taken ahead at most
+_SLICE = 10  # a slice is at most this part of the capacity: a tenth
 _HOT = 3  # hits within a lease that make a key hot
-_AT_A_TIME = 2  # leases that a call looks after besides its own
+_AT_A_TIME = 2  # other leases that a call may give back
 _LONG_US = 1 << 60
 
 
 class _Lease:
-    """What is known of one key: how often it is hit, and what is left of its slice."""
+    """The state of one key: how often it is hit, and what is left of its slice."""
 
     __slots__ = (
         "demand",
@@ -45,21 +45,21 @@ class _Lease:
     )
 
     def __init__(self, since_ns: int) -> None:
-        self.since_ns = since_ns  # when the hits began to be counted
+        self.since_ns = since_ns  # since when hits are counted
         self.hits = 0
-        self.taking = False  # whether somebody is about to take a slice
-        self.rests_until_ns = 0  # until when none is taken, because one was denied
-        self.left = 0  # units
+        self.taking = False  # whether a caller is about to take a slice
+        self.rests_until_ns = 0  # until when no slice is taken, because one was denied
+        self.left = 0  # units of the slice
         self.taken_ns = 0
         self.ends_ns = 0
-        self.receipt: Any = None  # of the hit that took the slice
+        self.receipt: Any = None  # the receipt of the hit that took the slice
         self.demand: Any = None
-        self.seen: Any = None  # the latest outcome of the store
+        self.seen: Any = None  # the store's latest outcome
         self.seen_ns = 0
 
 
 class Leases:
-    """The slices that one limiter of one rule holds: the layer above the fallback."""
+    """The slices that a limiter of one rule holds: the layer above the fallback."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class Leases:
         forks.renew_in_child(self)
 
     def after_fork(self) -> None:
-        """Hold nothing: in a forked child the slices are the parent's to spend."""
+        """Hold nothing: the parent of a forked child keeps its slices."""
         self._lock = threading.Lock()
         self._keys: dict[Hashable, _Lease] = {}
-        self._over: deque[Demand] = deque(maxlen=_MOST_KEYS)  # what is to be given back
+        self._over: deque[Demand] = deque(maxlen=_MOST_KEYS)  # to be given back
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
-        """Decide from a slice or by the store."""
+        """Decide from a slice, or let the store decide."""
         (demand,) = demands
         if demand.operation in ("hit", "peek"):
             known = self._spend(demand)
@@ -97,17 +97,17 @@ class Leases:
         return self._run(self._flow(demand))
 
     def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot | Awaitable[Snapshot]:
-        """Return the time and the states that the store has."""
+        """Return the store's time and states."""
         return self._layer.snapshot(demands, ends_ns)
 
     def end(self, key: Hashable) -> Flow[None]:
-        """End the lease of a key, and give back what is left of it."""
+        """End the lease of a key, and give back its unused units."""
         for over in self._end(key):
-            with suppress(StoreUnavailable):  # then it expires
+            with suppress(StoreUnavailable):  # otherwise they expire
                 yield self._layer.execute([over])
 
     def end_all(self) -> Flow[None]:
-        """End all leases, and give back what is left of them."""
+        """End all leases, and give back their unused units."""
         yield from self.end(None)
 
     def _flow(self, demand: Demand) -> Flow[Outcome]:
@@ -115,9 +115,9 @@ class Leases:
         operation = demand.operation
         gave = False
         if operation == "reset":
-            self._end(demand.key)  # which the store forgets with all else
+            self._end(demand.key)  # the store forgets the slice with the key
         elif operation not in ("hit", "peek"):
-            gave = yield from self._give_back(began_ns, demand.key)  # what it changes is counted by the store
+            gave = yield from self._give_back(began_ns, demand.key)  # the change applies to the store's count
         outcome = None
         more = self._wanted(demand) if operation == "hit" else 0
         if more:
@@ -126,7 +126,7 @@ class Leases:
             sent_ns = self._timer()
             outcome = yield from self._ask(demand, self._left(began_ns) if more or gave else self._deadline_ns)
             denied = operation == "hit" and outcome.answers[0][2] and not outcome.degraded
-            if denied and (yield from self._give_back(began_ns, demand.key)):  # it may have been what was missing
+            if denied and (yield from self._give_back(began_ns, demand.key)):  # may be enough
                 outcome = yield from self._ask(demand, self._left(began_ns))
             elif denied:
                 self._rest(demand, outcome)
@@ -135,7 +135,7 @@ class Leases:
         return outcome
 
     def _ask(self, demand: Demand, time_ns: int) -> Flow[Outcome]:
-        """Ask the store; what a cancelled task has taken becomes a slice."""
+        """Ask the store; units that a cancelled task took become a slice."""
         began_ns, sent_ns = stopwatch(), self._timer()
         asked = self._layer.execute([demand], began_ns + time_ns)
         outcome: Outcome = yield if_abandoned(asked, partial(self._keep_abandoned, demand, sent_ns))
@@ -143,22 +143,22 @@ class Leases:
         return outcome
 
     def _give_back(self, began_ns: int, key: Hashable = None) -> Flow[bool]:
-        """Give back some of what leases have left, a key's or any that is over, while there is time; tell if any."""
+        """Give back unused units, of one key or of ended leases, while there is time; tell whether there were any."""
         gives = False
-        spare_ns = self._deadline_ns // 2 + (0 if key is None else self._took_ns)  # for what is asked afterwards
+        spare_ns = self._deadline_ns // 2 + (0 if key is None else self._took_ns)  # time for the request that follows
         for _ in range(_AT_A_TIME):
             left_ns = self._left(began_ns)
             back = self._next_over(key) if left_ns > spare_ns else None
             if back is not None:
                 gives = True
                 sent_ns = self._timer()
-                with suppress(StoreUnavailable):  # then it expires
+                with suppress(StoreUnavailable):  # otherwise they expire
                     outcome = yield from self._ask(back, left_ns)
                     self._saw(back, outcome, sent_ns)
         return gives
 
     def _take(self, began_ns: int, demand: Demand, more: int) -> Flow[Outcome | None]:
-        """Hit, and take a slice with it; None if that is too much."""
+        """Hit, and take a slice with the same hit; return None if that is denied."""
         sent_ns = self._timer()
         try:
             outcome = yield from self._ask(demand._replace(cost=demand.cost + more), self._deadline_ns)
@@ -175,7 +175,7 @@ class Leases:
         return self._keep(demand, more, outcome, sent_ns)
 
     def _rest(self, demand: Demand, outcome: Outcome) -> None:
-        """Take no slice of a key while the store would deny it anyway."""
+        """Take no slice of a key as long as the store would deny it anyway."""
         with self._lock:
             lease = self._keys.get(demand.key)
             if lease is not None:
@@ -186,7 +186,7 @@ class Leases:
         return max(1_000_000, self._deadline_ns - (stopwatch() - began_ns))
 
     def _spend(self, demand: Demand) -> Outcome | None:
-        """Take from the slice what it still covers."""
+        """Answer from the slice, if it covers the cost."""
         with self._lock:
             now = self._timer()
             lease = self._keys.get(demand.key)
@@ -203,7 +203,7 @@ class Leases:
             return _answer(lease, now)
 
     def _wanted(self, demand: Demand) -> int:
-        """Return how much to take ahead: what was asked for in the last lease, at most a slice of the capacity."""
+        """Return how much to take ahead: the usage of the last lease, at most a slice of the capacity."""
         with self._lock:
             now = self._timer()
             lease = self._keys.get(demand.key)
@@ -223,7 +223,7 @@ class Leases:
             return min(hits * demand.cost, most)
 
     def _has_taken(self, key: Hashable) -> None:
-        lease = self._keys.get(key)  # without the lock: a flow may end as garbage while this thread holds it
+        lease = self._keys.get(key)  # without the lock: a flow may be garbage-collected while this thread holds it
         if lease is not None:
             lease.taking = False
 
@@ -238,7 +238,7 @@ class Leases:
             return _answer(lease, sent_ns)
 
     def _saw(self, demand: Demand, outcome: Outcome, sent_ns: int) -> Outcome:
-        """Note how a key stands of which a slice is held; what is left of that remains besides what the store says."""
+        """Note the store's outcome for a key with a slice, and add the slice's unused units to `remaining`."""
         with self._lock:
             lease = self._keys.get(demand.key)
             if lease is None or not lease.left or outcome.degraded or sent_ns < lease.seen_ns:
@@ -249,12 +249,12 @@ class Leases:
             return outcome._replace(answers=[answer]) if allowed else outcome
 
     def _keep_abandoned(self, demand: Demand, sent_ns: int, outcome: Outcome) -> None:
-        """Keep what a hit took that nobody waits for any more."""
+        """Keep as a slice what an abandoned hit took."""
         if demand.operation == "hit" and outcome.answers[0][0] and not outcome.degraded:
             self._keep(demand, demand.cost, outcome, sent_ns)
 
     def _next_over(self, key: Hashable = None) -> Demand | None:
-        """Return what is to be given back next, of a key, whose lease ends with that, or of any."""
+        """Return what to give back next: of this key, whose lease then ends, or of any key."""
         with self._lock:
             if key is None:
                 self._look_after_one()
@@ -266,20 +266,20 @@ class Leases:
             return back
 
     def _look_after_one(self) -> None:
-        """Look after a lease that nobody may have asked for any more."""
+        """Check one lease, which may have ended without another hit on its key."""
         key = next(iter(self._keys), None)
         if key is not None:
             lease = self._keys.pop(key)
             now = self._timer()
             if 0 <= now - lease.since_ns < 2 * self._lease_ns and lease.taken_ns <= now < lease.ends_ns:
-                self._keys[key] = lease  # as the last
+                self._keys[key] = lease  # at the end
             else:
                 self._give_up(lease)
                 if lease.taking or 0 <= now - lease.since_ns < 2 * self._lease_ns:
                     self._keys[key] = lease
 
     def _end(self, key: Hashable) -> list[Demand]:
-        """End the lease of a key, or all; a loop of its own, since within a `with` a signal might leave that locked."""
+        """End the lease of a key, or all leases; without the lock, which a signal in a loop could leave locked."""
         for held in list(self._keys) if key is None else [key]:
             self._drop(held)
         over = [back for back in self._over if key in (None, back.key)]
@@ -303,14 +303,14 @@ def _back(demand: Demand, cost: int, receipt: Receipt) -> Demand:
 
 
 def _answer(lease: _Lease, now_ns: int) -> Outcome:
-    """Answer from a slice: the store's own answer, later, and with what is left of the slice."""
+    """Answer from a slice: the store's own answer, moved to now, plus the slice's unused units."""
     passed_us = now_ns // 1000 - lease.seen_ns // 1000
     now_us, ((_, remaining, _, reset_after, _),), *_ = lease.seen
     answer = (True, remaining + lease.left, 0, max(0, reset_after - passed_us), 0)
-    return Outcome(now_us + passed_us, [answer], times_us=[lease.receipt.at_us])  # it was taken with the slice
+    return Outcome(now_us + passed_us, [answer], times_us=[lease.receipt.at_us])  # charged with the slice
 
 
 def _counts_for_us(demand: Demand, outcome: Outcome) -> int:
-    """Return for how long what was taken may be spent: of a counter, until its window ends."""
+    """Return for how long a slice may be spent: in a window counter, until its window ends."""
     spendable_us = demand.binding.rule.spendable_us(outcome.answers[0][3])
     return _LONG_US if spendable_us is None else spendable_us

@@ -1,7 +1,7 @@
-"""Limiter and AsyncLimiter: what an application holds. They share what needs no waiting and differ in the await.
+"""Limiter and AsyncLimiter: what applications use. They share all code that does not wait and differ only in the await.
 
 A decision goes down one stack of layers and comes up again: the limiter checks the arguments and makes the `Decision`;
-leases (if asked for) spend what was taken ahead; the fallback (for stores that may be away) keeps the deadline; the
+leases (with `lease`) spend a slice taken ahead; the fallback (for stores that may be away) keeps the deadline; the
 store decides.
 """
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
-_FREES = ("refund", "reset")  # what may let somebody go on who waits
+_FREES = ("refund", "reset")  # operations that may let a waiter be admitted
 Hook = Callable[[Keys, Decision], object]
 _log = logging.getLogger("ratekeeper")
 
 
 def _no_quick_hit(key: Keys, cost: Costs) -> None:
-    """Decide nothing: there is no shorter way than through the layers."""
+    """Make no decision: the store has no shortcut past the layers."""
 
 
 class _Limiter:
-    """What both limiters share: everything that needs no waiting."""
+    """What both limiters share: everything that does not wait."""
 
     _for_asyncio: bool
     _run_flow: Callable[[flows.Flow[Any]], Any]
@@ -108,7 +108,7 @@ class _Limiter:
 
     @property
     def timer(self) -> Clock:
-        """What waits are timed by: the clock that was given, or a monotonic one."""
+        """The clock that times waits: the one that was passed, or a monotonic one."""
         return self._waiting.timer
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ class _Limiter:
         return f"{type(self).__name__}({rules}, store={self.store})"
 
     def _tell(self, key: Keys, decision: Decision) -> Decision:
-        """Pass a decision to the hook, whose trouble is not the caller's."""
+        """Pass a decision to the hook; log what the hook raises."""
         if self._on_decision is not None:
             try:
                 self._on_decision(key, decision)
@@ -125,29 +125,30 @@ class _Limiter:
         return decision
 
     def _taken(self, key: Keys, demands: list[Demand], outcome: Outcome | None) -> Decision:
-        """Make a decision of what a hit was answered (None: it was not asked for), and tell the hook."""
+        """Make the decision on a hit (no outcome: the store was not asked), and pass it to the hook."""
         return self._tell(
             key, self._ruleset.switched_off(demands) if outcome is None else self._ruleset.decision(demands, outcome)
         )
 
 
 class Limiter(_Limiter):
-    """Decides who may go on.
+    """Decides whether requests are admitted.
 
         >>> limiter = Limiter("fixed-window 2/minute")
         >>> [limiter.hit("user:42").allowed for _ in range(3)]
         [True, True, False]
 
     `rules` is one rule, a text, or a mapping of names to these; `store` is a URL or a store object. `key` is a str,
-    bytes or int or a tuple of these, or a mapping with one for each rule; `cost` is an int, or a mapping as well.
+    bytes or int, a tuple of these, or a mapping with a key for each rule; `cost` is an int, or a mapping as well.
 
-    `clock` returns integer nanoseconds, in place of the store's own clock. `prefix` begins every stored key: limiters
-    with different ones never share usage. `on_error` says what a decision is while the store cannot answer ("local",
-    "open", "closed", "raise"), and `deadline` bounds a decision, in seconds. `enabled=False` admits everything and does
-    not touch the store. `on_decision(key, decision)` hears of every hit and wait; what it raises is logged.
+    `clock` returns integer nanoseconds and replaces the store's own clock. `prefix` begins every stored key: limiters
+    with different prefixes never share usage. `on_error` determines decisions while the store cannot answer ("local",
+    "open", "closed", "raise"), and `deadline` bounds the time of a decision, in seconds. `enabled=False` admits
+    everything without the store. `on_decision(key, decision)` is called for every hit and wait; its errors are logged.
 
     On Redis: `local_share` is the part of the limits, rounded up, that this process enforces with `on_error="local"`,
-    such as 1/8 for one of eight. `lease`, in seconds, lets it take a slice of a hot key ahead and spend it unasked.
+    such as 1/8 for one of eight processes. `lease`, in seconds, lets the process take a slice of a hot key's capacity
+    ahead and spend it without asking Redis.
 
     A limiter that made its store from a URL closes it: with `close()`, or at the end of a `with` block.
     """
@@ -164,15 +165,15 @@ class Limiter(_Limiter):
         return decision if self._on_decision is None else self._tell(key, decision)
 
     def peek(self, key: Keys, cost: Costs = 1) -> Decision:
-        """Say whether `cost` would be admitted now, and how the key stands; changes nothing, creates nothing."""
+        """Return whether `cost` would be admitted now, and the state of the key; change and create nothing."""
         return self._execute("peek", key, cost)
 
     def charge(self, key: Keys, cost: Costs = 1) -> Decision:
-        """Consume without asking, when the real cost was higher than estimated; returns how the key stands then."""
+        """Consume unconditionally, if the real cost was higher than estimated; return the key's state afterwards."""
         return self._execute("charge", key, cost)
 
     def refund(self, key: Keys, cost: Costs = 1) -> Decision:
-        """Give back, at most what is in use now; returns how the key stands then."""
+        """Give back at most the current usage; return the key's state afterwards."""
         return self._execute("refund", key, cost)
 
     def reset(self, key: Keys) -> None:
@@ -180,18 +181,18 @@ class Limiter(_Limiter):
         self._execute("reset", key)
 
     def take(self, key: Keys, cost: Costs = 1) -> Reservation:
-        """Hit, in a way that can be undone: the reservation can be given back, or corrected to the real cost."""
+        """Hit, and return a reservation that can be given back or corrected to the real cost."""
         demands = self._ruleset.demands("hit", key, cost)
         outcome = cast("Outcome", self._layer.execute(demands)) if self._enabled else None
         decision = self._taken(key, demands, outcome)
         return Reservation(self._ruleset, self._layer, self._queues, key, decision, demands, outcome)
 
     def inspect(self, key: Keys) -> dict[str, Inspection]:
-        """Show, for each rule by name, how the key is stored: the state in words, the raw value, TTL and bytes."""
+        """Show how each rule, by name, stores the key: the state in words, the raw value, TTL and bytes."""
         return self._ruleset.inspections(self._face.inspect(self._ruleset.demands("peek", key)))
 
     def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
-        """Sleep until admitted, through a shaping delay too; RateLimited at once when `timeout` cannot be met."""
+        """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
         timeout = waiting.check_timeout(timeout)
         if self._waiting.is_free:
             decision = self._quick_hit(key, cost)
@@ -202,7 +203,7 @@ class Limiter(_Limiter):
         return decision
 
     def wait_and_take(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Reservation:
-        """Wait as `wait` does, for a reservation that can be given back or corrected."""
+        """Wait as `wait` does, and return a reservation that can be given back or corrected."""
         demands = self._ruleset.demands("hit", key, cost)
         timeout = waiting.check_timeout(timeout)
         decision, outcome = self._wait(key, demands, timeout)
@@ -216,11 +217,11 @@ class Limiter(_Limiter):
     def limited(
         self, key: Keys | Callable[..., Keys], cost: Costs | Callable[..., Costs] = 1
     ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
-        """Make a function hit first and raise RateLimited when denied; both may be functions of its arguments."""
+        """Make a function hit first, or raise RateLimited; `key` and `cost` may be computed from its arguments."""
         return decorators.limited(self.hit, key, cost)
 
     def close(self) -> None:
-        """Give back what leases have left, and close the store if this limiter made it."""
+        """Give back the unused units of leases, and close the store if this limiter made it."""
         if self._leases is not None:
             flows.run(self._leases.end_all())
         if self._owns_store:
@@ -272,15 +273,15 @@ class AsyncLimiter(_Limiter):
         return decision if self._on_decision is None else self._tell(key, decision)
 
     async def peek(self, key: Keys, cost: Costs = 1) -> Decision:
-        """Say whether `cost` would be admitted now, and how the key stands; changes nothing, creates nothing."""
+        """Return whether `cost` would be admitted now, and the state of the key; change and create nothing."""
         return await self._execute("peek", key, cost)
 
     async def charge(self, key: Keys, cost: Costs = 1) -> Decision:
-        """Consume without asking, when the real cost was higher than estimated; returns how the key stands then."""
+        """Consume unconditionally, if the real cost was higher than estimated; return the key's state afterwards."""
         return await self._execute("charge", key, cost)
 
     async def refund(self, key: Keys, cost: Costs = 1) -> Decision:
-        """Give back, at most what is in use now; returns how the key stands then."""
+        """Give back at most the current usage; return the key's state afterwards."""
         return await self._execute("refund", key, cost)
 
     async def reset(self, key: Keys) -> None:
@@ -288,19 +289,19 @@ class AsyncLimiter(_Limiter):
         await self._execute("reset", key)
 
     async def take(self, key: Keys, cost: Costs = 1) -> AsyncReservation:
-        """Hit, in a way that can be undone: the reservation can be given back, or corrected to the real cost."""
+        """Hit, and return a reservation that can be given back or corrected to the real cost."""
         demands = self._ruleset.demands("hit", key, cost)
         outcome = await flows.result(self._layer.execute(demands)) if self._enabled else None
         decision = self._taken(key, demands, outcome)
         return AsyncReservation(self._ruleset, self._layer, self._queues, key, decision, demands, outcome)
 
     async def inspect(self, key: Keys) -> dict[str, Inspection]:
-        """Show, for each rule by name, how the key is stored: the state in words, the raw value, TTL and bytes."""
+        """Show how each rule, by name, stores the key: the state in words, the raw value, TTL and bytes."""
         demands = self._ruleset.demands("peek", key)
         return self._ruleset.inspections(await flows.result(self._face.inspect(demands)))
 
     async def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
-        """Sleep until admitted, through a shaping delay too; RateLimited at once when `timeout` cannot be met."""
+        """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
         timeout = waiting.check_timeout(timeout)
         if self._waiting.is_free:
             decision = self._quick_hit(key, cost)
@@ -311,7 +312,7 @@ class AsyncLimiter(_Limiter):
         return decision
 
     async def wait_and_take(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> AsyncReservation:
-        """Wait as `wait` does, for a reservation that can be given back or corrected."""
+        """Wait as `wait` does, and return a reservation that can be given back or corrected."""
         demands = self._ruleset.demands("hit", key, cost)
         timeout = waiting.check_timeout(timeout)
         decision, outcome = await self._wait(key, demands, timeout)
@@ -325,11 +326,11 @@ class AsyncLimiter(_Limiter):
     def limited(
         self, key: Keys | Callable[..., Keys], cost: Costs | Callable[..., Costs] = 1
     ) -> Callable[[Callable[_Parameters, Awaitable[_Result]]], Callable[_Parameters, Awaitable[_Result]]]:
-        """Make a function hit first and raise RateLimited when denied; both may be functions of its arguments."""
+        """Make a function hit first, or raise RateLimited; `key` and `cost` may be computed from its arguments."""
         return decorators.limited_async(self.hit, key, cost)
 
     async def close(self) -> None:
-        """Give back what leases have left, and close the store if this limiter made it."""
+        """Give back the unused units of leases, and close the store if this limiter made it."""
         if self._leases is not None:
             await flows.run_async(self._leases.end_all())
         if self._owns_store:

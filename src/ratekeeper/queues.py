@@ -1,9 +1,9 @@
-"""Who waits, and in which order: queues of places, and a forecast of when each place will be left.
+"""The order of waiters: queues of places, and a forecast of when each waiter will leave its place.
 
-Callers that wait for the same keys are in one queue, and only the first of a queue tries. The first of several queues
-may share a key, a tenant's say: each of them claims the one key that keeps it waiting longest, and whoever came later
-leaves that key to it. So a key serves in the order of arrival, and a user who waits for a limit of their own holds up
-nobody else.
+Callers that wait for the same keys are in one queue, and only the first in a queue tries. The first in several queues
+may share a key, such as a tenant's. Each of them claims the one key that keeps it waiting longest, and later callers
+leave that key to it. So each key serves callers in the order of arrival, and a user who waits for a limit of their own
+holds up no one else.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ def _seconds(clock: Clock, until_ns: int | None) -> float | None:
 
 
 class Waiter:
-    """A caller that sleeps in a thread until a time on its clock, or until somebody wakes it."""
+    """A caller that sleeps in a thread until a time on its clock, or until it is woken."""
 
     def __init__(self, clock: Clock) -> None:
         self.nudged = False
         self._clock = clock
-        self._subscribe = getattr(clock, "subscribe", None)  # of a clock that is moved by hand
+        self._subscribe = getattr(clock, "subscribe", None)  # on a clock that is moved by hand
         self._woken = threading.Lock()  # held until woken; an Event may stay locked when a signal interrupts it
         self._woken.acquire()
 
     def wake(self) -> None:
-        """End its sleep, or the next one if it does not sleep now. Any thread may call this."""
+        """End its sleep, or its next sleep if it is awake. Any thread may call this."""
         with suppress(RuntimeError):  # woken already
             self._woken.release()
 
     def sleep_until(self, until_ns: int | None) -> None:
-        """Sleep until the clock shows this, or until woken; None: until woken."""
+        """Sleep until this time on the clock, or until woken; None: only until woken."""
         unsubscribe = self._subscribe(self.wake) if self._subscribe else bool
         try:
             self.sleep(_seconds(self._clock, until_ns))
@@ -74,12 +74,12 @@ class AsyncWaiter:
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
 
     def wake(self) -> None:
-        """End its sleep, or the next one if it does not sleep now. Any thread may call this."""
-        with suppress(RuntimeError):  # the loop is closed: nobody is waiting there any more
+        """End its sleep, or its next sleep if it is awake. Any thread may call this."""
+        with suppress(RuntimeError):  # the loop is closed: no caller waits there any more
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def sleep_until(self, until_ns: int | None) -> None:
-        """Sleep until the clock shows this, or until woken; None: until woken."""
+        """Sleep until this time on the clock, or until woken; None: only until woken."""
         unsubscribe = self._subscribe(self.wake) if self._subscribe else bool
         try:
             await self.sleep(_seconds(self._clock, until_ns))
@@ -97,39 +97,39 @@ class AsyncWaiter:
 
 
 class Queue:
-    """The places of those who wait for the same keys, held weakly: abandoned waiters drop out."""
+    """The places of callers that wait for the same keys, as weak references: abandoned waiters drop out."""
 
     def __init__(self) -> None:
-        self.places: dict[int, weakref.ref[Place]] = {}  # by their tickets
+        self.places: dict[int, weakref.ref[Place]] = {}  # by ticket
         self.forecast: Forecast | None = None
 
     def present(self) -> list[Place]:
-        """Return who is in the queue, first come first."""
+        """Return all places in the queue, in the order of arrival."""
         return [place for reference in list(self.places.values()) if (place := reference()) is not None]
 
     def first(self) -> Place | None:
-        """Return who is first."""
+        """Return the first place."""
         while True:
             try:
                 for held in self.places.values():
                     place = held()
                     if place is not None:
                         return place
-            except RuntimeError:  # a place that is garbage left meanwhile
+            except RuntimeError:  # a garbage-collected place left meanwhile
                 continue
             return None
 
 
 class Place:
-    """A place in the queue of those who wait for the same keys; what it waits for there is its kind."""
+    """A place in the queue for some keys. Its kind is what it waits for there: its turn, or its departure."""
 
     def __init__(self, queues: Queues, kind: str, waiter: Waiter | AsyncWaiter, demands: Sequence[Demand]) -> None:
         self.waiter = waiter
         self.demands = demands
         name = (kind, *map(identity, demands))
         self.served = False
-        self.asking = False  # whether its hit is under way: the store may have counted it already, or not
-        self.leaves_ns: int | None = None  # when, on the timer, if the queue's forecast counts on this place
+        self.asking = False  # whether its hit is in flight: the store may or may not have counted it
+        self.leaves_ns: int | None = None  # when, on the timer, if the queue's forecast includes this place
         self._queues = queues
         self._name = name
         with queues.lock:
@@ -143,13 +143,13 @@ class Place:
             return self.queue.first() is self
 
     def ahead(self) -> list[Place]:
-        """Return those who came before and still wait, first come first."""
+        """Return the places ahead that still wait, in the order of arrival."""
         with self._queues.lock:
             places = self.queue.present()
         return [place for place in places[: places.index(self)] if not place.served]
 
     def was_denied(self) -> None:
-        """Let the queue be foreseen anew if that was done while this hit was under way, and did not count on it."""
+        """Discard the forecast if it was made while this hit was in flight, and so does not include it."""
         with self._queues.lock:
             behind = self.queue.present() if self.leaves_ns is None and self.queue.forecast is not None else []
             self.queue.forecast = None if behind else self.queue.forecast
@@ -158,16 +158,16 @@ class Place:
             place.waiter.wake()
 
     def claim(self, demand: Demand) -> None:
-        """Wait for this one's key, before all who came later."""
+        """Claim this demand's key, ahead of all later callers."""
         self._queues.claim(self._ticket, identity(demand), self.waiter)
 
     def must_yield(self) -> bool:
-        """Tell whether somebody who came earlier waits for one of these keys; if so, wait for that key as well."""
+        """Tell whether an earlier caller waits for one of these keys; if so, claim that key too."""
         with self._queues.lock:
             return self._must_yield()
 
     def _must_yield(self) -> bool:
-        # No loop within a `with`: from Python 3.12 on a signal at its jump back would leave the lock locked.
+        # No loop within a `with`: from Python 3.12 on, a signal at its jump back would leave the lock locked.
         for demand in self.demands:
             if self._queues.claimed_before(self._ticket, identity(demand)):
                 self.claim(demand)
@@ -175,7 +175,7 @@ class Place:
         return False
 
     def leave(self) -> None:
-        """Leave the queue, if not yet done, and wake whoever is first then."""
+        """Leave the queue, unless already done, and wake the next first place."""
         self._queues.leave(self._name, self._ticket, as_foreseen=self.served or self.leaves_ns is None)
 
 
@@ -186,15 +186,15 @@ class Queues:
         self.clear()
 
     def clear(self) -> None:
-        """Forget who waits."""
-        self.lock = threading.RLock()  # a place that is garbage leaves its queue at any moment
+        """Forget all waiters."""
+        self.lock = threading.RLock()  # a garbage-collected place leaves its queue at any moment
         self.tickets = itertools.count()  # the order of arrival
         self.by_name: dict[Hashable, Queue] = {}
-        self.claims: dict[Hashable, list[int]] = {}  # by key: the tickets of those who wait for it, in order
+        self.claims: dict[Hashable, list[int]] = {}  # by key: the tickets of the places that wait for it, in order
         self._claimed: dict[int, tuple[Hashable, Waiter | AsyncWaiter]] = {}  # by ticket
 
     def leave(self, name: Hashable, ticket: int, *, as_foreseen: bool = False) -> None:
-        """Take a place out of its queue and wake whoever is first then."""
+        """Remove a place from its queue and wake the next first place."""
         with self.lock:
             if ticket in self._claimed:
                 self._disclaim(ticket)
@@ -206,13 +206,13 @@ class Queues:
                 del self.by_name[name]
                 return
             if not as_foreseen:
-                queue.forecast = None  # those behind move up
+                queue.forecast = None  # the places behind move up
             following = queue.first()
         if following is not None:
             following.waiter.wake()
 
     def claim(self, ticket: int, key: Hashable, waiter: Waiter | AsyncWaiter) -> None:
-        """Note that whoever has this ticket waits for this key, and for no other."""
+        """Note that the place with this ticket waits for this key, and for no other."""
         with self.lock:
             if self._claimed.get(ticket, (None,))[0] != key:
                 if ticket in self._claimed:
@@ -220,18 +220,18 @@ class Queues:
                 self._claimed[ticket] = key, waiter
                 claims = self.claims.get(key, [])
                 insort(claims, ticket)
-                self.claims[key] = claims  # a place that is garbage may have given up the last claim meanwhile
+                self.claims[key] = claims  # a garbage-collected place may have given up the last claim meanwhile
 
     def claimed_before(self, ticket: int, key: Hashable) -> bool:
-        """Tell whether somebody who came earlier waits for this key."""
+        """Tell whether an earlier caller waits for this key."""
         claims = self.claims.get(key)
         return claims is not None and claims[0] < ticket
 
     def _disclaim(self, ticket: int) -> None:
-        """Give up a claim, and wake whoever is first to wait for that key then."""
+        """Give up a claim, and wake the place that is then the first to wait for that key."""
         key = self._claimed[ticket][0]
         claims = self.claims.get(key, [])
-        if ticket in claims:  # not if an interruption came between the two
+        if ticket in claims:  # not if an interruption came in between
             claims.remove(ticket)
         if claims:
             self._claimed[claims[0]][1].wake()
@@ -240,7 +240,7 @@ class Queues:
         del self._claimed[ticket]
 
     def nudge(self, demands: Sequence[Demand]) -> None:
-        """Let the first in each queue that waits for one of these keys try again: something was given back."""
+        """Let the first place of each queue for one of these keys try again, because usage was given back."""
         if not self.by_name:
             return
         keys = {identity(demand) for demand in demands}
@@ -248,7 +248,7 @@ class Queues:
             self._nudge(keys)
 
     def _nudge(self, keys: set[Hashable]) -> None:
-        for queue in list(self.by_name.values()):  # a place that is garbage may leave meanwhile
+        for queue in list(self.by_name.values()):  # a garbage-collected place may leave meanwhile
             place = queue.first()
             if place is not None and not keys.isdisjoint(map(identity, place.demands)):
                 queue.forecast = None
@@ -257,7 +257,7 @@ class Queues:
 
 
 class Forecast:
-    """When those in a queue will be admitted if nobody else comes, by the rules' own step on copies of the states."""
+    """When the places in a queue will be admitted if no other request comes, computed on copies of the states."""
 
     def __init__(self, snapshot: Snapshot, timer_ns: int) -> None:
         self._rules = snapshot.rules
@@ -266,7 +266,7 @@ class Forecast:
         self._timer_offset_ns = timer_ns - snapshot.now_us * 1000
 
     def foresee(self, place: Place, timer_ns: int, deadline: int | None = None) -> int:
-        """Return when, on the timer, a place behind all others will be left, and count on it if that is in time."""
+        """Return when, on the timer, the last place in the queue will leave, and include it if that is in time."""
         costs = [demand.cost for demand in place.demands]
         at_us = max(self._at_us, (timer_ns - self._timer_offset_ns) // 1000)
         while True:
@@ -274,7 +274,7 @@ class Forecast:
             denied = [step[3] for step in steps if not step[1]]
             if not denied:
                 break
-            if None in denied:  # more than this process's share of the limit: at best the store is back by then
+            if None in denied:  # more than this process's share of the limit: at best the store is back then
                 at_us += PROBE_US
                 break
             at_us += max(retry for retry in denied if retry is not None)
@@ -305,7 +305,7 @@ class _AllQueues:
             return self._of.setdefault(store, Queues())
 
     def after_fork(self) -> None:
-        """Begin with empty queues: those who waited do not exist in the child."""
+        """Start with empty queues: the waiters do not exist in the child."""
         self._lock = threading.Lock()
         for queues in self._of.values():
             queues.clear()
@@ -313,9 +313,9 @@ class _AllQueues:
 
 _all_queues = _AllQueues()
 queues_of = _all_queues.of
-"""Return the queues of a store, the same for all limiters on it."""
+"""Return the queues of a store, which all limiters on it share."""
 
 
 def identity(demand: Demand) -> Hashable:
-    """Return what a queue is named by: one key of one rule."""
+    """Return what identifies a key of a rule in the names of queues."""
     return demand.binding.space, demand.key

@@ -1,4 +1,4 @@
-"""Quantities: windows as whole microseconds, rates as exact fractions, and how people write both.
+"""Windows as whole microseconds, rates as exact fractions, and the notation for both.
 
 >>> window_us("1h30m")
 5400000000
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ratekeeper.errors import InvalidRule
 
-if TYPE_CHECKING:  # who only imports us need not wait for these; a rule that is made needs fractions, seldom datetime
+if TYPE_CHECKING:  # imported when needed, which keeps the import of the package fast
     from datetime import timedelta
     from fractions import Fraction
 
@@ -60,19 +60,19 @@ _MOST_DIGITS = 30
 _MOST_CHARACTERS = 200  # of one rule, window or rate: the patterns take quadratic time on long runs of spaces
 
 # Lua's numbers are doubles, so the exact arithmetic on Redis works in parts; these bounds keep every part below 2^53.
-# Every store has the same ones: a rule means the same everywhere or is refused everywhere.
+# All stores have the same bounds: a rule means the same everywhere or is invalid everywhere.
 MAX_LIMIT = 10**12
 MAX_WINDOW_US = 2**45
 MAX_RATE_PART = 2**46
 MAX_DRAIN_US = 2**51
-MAX_USAGE = 2**42  # what `charge` can pile up; usage stays there instead of growing on
+MAX_USAGE = 2**42  # the most that `charge` can accumulate; usage does not grow beyond it
 
 
 def show(value: object) -> str:
-    """Quote a value for an error message, cut to a readable length."""
+    """Quote a value for an error message, truncated to a readable length."""
     try:
         text = repr(value)
-    except ValueError:  # an int with more digits than str writes
+    except ValueError:  # an int with more digits than str can write
         text = f"<{type(value).__name__} that is too large to show>"
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -83,7 +83,7 @@ def limit(value: object, argument: str = "limit") -> int:
         raise TypeError(f"{argument} must be an int of at least 1, not {show(value)}")
     if not 1 <= value <= MAX_LIMIT:
         raise InvalidRule(
-            f"{argument} must be from 1 to {MAX_LIMIT} (what every store counts exactly), not {show(value)}"
+            f"{argument} must be from 1 to {MAX_LIMIT} (the range that every store counts exactly), not {show(value)}"
         )
     return int(value)
 
@@ -92,7 +92,7 @@ def window_us(value: object, argument: str = "window") -> int:
     """Read a window: seconds, a timedelta or a text such as "1m", "1h30m" or "250ms"."""
     from fractions import Fraction
 
-    datetime = sys.modules.get("datetime")  # without it, there are no timedeltas
+    datetime = sys.modules.get("datetime")  # if it is not imported, there are no timedeltas
     if datetime is not None and isinstance(value, datetime.timedelta):
         microseconds = Fraction(value // datetime.timedelta(microseconds=1))
     elif isinstance(value, str):
@@ -100,22 +100,22 @@ def window_us(value: object, argument: str = "window") -> int:
     else:
         microseconds = _number(value, argument, "seconds, a timedelta or a text such as '1m' or '250ms'") * SECOND_US
     if isinstance(value, float) and round(microseconds) / SECOND_US == value:
-        microseconds = Fraction(round(microseconds))  # a whole number of microseconds, as near as a float can tell
+        microseconds = Fraction(round(microseconds))  # the float means a whole number of microseconds
     if microseconds <= 0:
-        raise InvalidRule(f"{argument} must be longer than nothing, not {show(value)}")
+        raise InvalidRule(f"{argument} must be longer than 0, not {show(value)}")
     if microseconds.denominator != 1:
         raise InvalidRule(f"{argument} must be a whole number of microseconds, not {show(value)}")
     if microseconds > MAX_WINDOW_US:
         raise InvalidRule(
-            f"{argument} must be at most {MAX_WINDOW_US} microseconds (407 days; what is exact), not {show(value)}"
+            f"{argument} must be at most {MAX_WINDOW_US} microseconds (407 days, to stay exact), not {show(value)}"
         )
     return int(microseconds)
 
 
 def shared(start: int, latest: list[int]) -> int:
-    """Return the start of a window as one object for all its keys, which `latest` keeps.
+    """Return the start of a window as one object that all keys share; `latest` keeps it.
 
-    An object for each key would take 32 bytes, and a decision would read it from far away in memory.
+    A separate object for each key would take 32 bytes, and reading it would cost a cache miss per decision.
     """
     known = latest[0]
     if known == start:
@@ -139,12 +139,12 @@ def rate(value: object, argument: str = "rate") -> Fraction:
 
 
 def per_microsecond(per_second: Fraction, capacity: int, argument: str) -> tuple[int, int]:
-    """Give the rate as (units, period_us), reduced: `units` every `period_us`; refuse what cannot be kept exactly."""
+    """Return a rate as reduced (units, period_us): `units` every `period_us`. Raise InvalidRule if it is not exact."""
     reduced = per_second / SECOND_US
     units, period = reduced.numerator, reduced.denominator
     if max(units, period) > MAX_RATE_PART:
         raise InvalidRule(
-            f"{argument} {show(per_second)} is not exact: {show(units)} units every {show(period)} us is beyond 2^46; "
+            f"{argument} {show(per_second)} cannot be exact: {show(units)} units every {show(period)} us exceeds 2^46; "
             "use a simpler fraction, or a text such as '10/minute'"
         )
     if capacity * period > MAX_DRAIN_US * units:
@@ -165,20 +165,20 @@ def count_and_period(text: str, context: str) -> tuple[int, int]:
 
 
 def check_length(text: str, context: str) -> None:
-    """Refuse a text that is too long to be a rule, a window or a rate, before a pattern is tried on it."""
+    """Raise InvalidRule for a text that is too long for a rule, a window or a rate, before any pattern is tried."""
     if len(text) > _MOST_CHARACTERS:
-        raise InvalidRule(f"{context}: a text of {len(text)} characters is too long; {_MOST_CHARACTERS} are enough")
+        raise InvalidRule(f"{context}: a text of {len(text)} characters is too long; the limit is {_MOST_CHARACTERS}")
 
 
 def whole_number(text: str, context: str) -> int:
     """Read a count such as "100" or "50_000"."""
     if len(text) > _MOST_DIGITS:
-        raise InvalidRule(f"{context}: {show(text)} is too large a number")
+        raise InvalidRule(f"{context}: {show(text)} is too large")
     return int(text.replace("_", ""))
 
 
 def duration_text(microseconds: int) -> str:
-    """Write a duration so that it reads back the same: "minute", "90s", "1500ms"."""
+    """Write a duration in a form that reads back the same: "minute", "90s", "1500ms"."""
     for unit in ("w", "d", "h", "m", "s", "ms"):
         count, rest = divmod(microseconds, _UNIT_US[unit])
         if rest == 0:
@@ -191,7 +191,7 @@ def duration_text(microseconds: int) -> str:
 
 
 def rate_text(units: int, period: int) -> str:
-    """Write a rate so that it reads back the same: "10/s", "100/minute", "7/13s"."""
+    """Write a rate in a form that reads back the same: "10/s", "100/minute", "7/13s"."""
     for unit in ("s", "m", "h", "d"):
         count, rest = divmod(units * _UNIT_US[unit], period)
         if rest == 0:
@@ -200,7 +200,7 @@ def rate_text(units: int, period: int) -> str:
 
 
 def simplest_fraction(value: float) -> Fraction:
-    """Find the fraction with the smallest denominator that rounds to this float: 0.1 is 1/10, 100 / 60 is 5/3."""
+    """Return the fraction with the smallest denominator that rounds to this float: 0.1 is 1/10, 100 / 60 is 5/3."""
     from fractions import Fraction
 
     exact = Fraction(value)
@@ -251,13 +251,13 @@ def _duration_us(text: str, context: str, *, bare_units: bool = False) -> Fracti
         if unit is None:
             raise InvalidRule(f"{context}: unknown unit {show(match[2])}; use {ACCEPTED_UNITS}")
         if len(match[1] or "") > _MOST_DIGITS:
-            raise InvalidRule(f"{context}: {show(match[1])} is too large a number")
+            raise InvalidRule(f"{context}: {show(match[1])} is too large")
         total += Fraction((match[1] or "1").replace("_", "")) * unit
         position = match.end()
     return total
 
 
 def seconds(microseconds: int) -> int | float:
-    """Give microseconds as seconds, as an int where that is exact."""
+    """Convert microseconds to seconds, as an int if that is exact."""
     whole, rest = divmod(microseconds, SECOND_US)
     return microseconds / SECOND_US if rest else whole

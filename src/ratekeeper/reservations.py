@@ -1,4 +1,4 @@
-"""Reservations: a hit that can be given back, or corrected once the real cost is known."""
+"""Reservations: hits that can be given back, or corrected once the real cost is known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ratekeeper.stores.protocol import Demand, Layer, Outcome
 
 
 class _Reservation:
-    """What both reservations share: what was taken, rule by rule, and the flows that undo it."""
+    """What both reservations share: what each rule was charged, and the flows that undo it."""
 
     def __init__(  # noqa: PLR0917 - only limiters make reservations
         self,
@@ -24,7 +24,7 @@ class _Reservation:
         demands: Sequence[Demand],
         outcome: Outcome | None,
     ) -> None:
-        """`outcome` is what the demands were answered; None if no store was asked."""
+        """`outcome` is the answers to the demands; None if no store was asked."""
         self.decision = decision
         """The decision on the hit."""
         self._ruleset = ruleset
@@ -42,13 +42,13 @@ class _Reservation:
         return f"{type(self).__name__}({held}, {self.decision.advice!r})"
 
     def _give_back(self) -> Flow[None]:
-        """Give back all that is still held; a second time there is nothing left."""
+        """Give back everything that is still held; a second call does nothing."""
         held, self._held = self._held, []
         self._counts = False
         yield from self._return(held)
 
     def _correct(self, real_cost: Costs) -> Flow[None]:
-        """Charge what the request cost more than it took, rule by rule, and give back what it cost less."""
+        """For each rule, charge what the request cost more than was taken, or give back what it cost less."""
         held = {demand.binding.name: 0 for demand in self._held}
         for demand in self._held:
             held[demand.binding.name] += demand.cost
@@ -64,7 +64,7 @@ class _Reservation:
         less = []
         for name in paid:
             excess = paid[name] - real[name]
-            for at in reversed(range(len(self._held))):  # what was charged last is given back first
+            for at in reversed(range(len(self._held))):  # the latest charge is given back first
                 demand = self._held[at]
                 if demand.binding.name == name and excess > 0:
                     part = min(excess, demand.cost)
@@ -75,7 +75,7 @@ class _Reservation:
         yield from self._return(less)
 
     def _return(self, demands: Sequence[Demand]) -> Flow[None]:
-        for degraded in (False, True):  # what the fallback was charged is given back there
+        for degraded in (False, True):  # charges to the fallback are given back there
             part = [demand for demand in demands if demand.receipt is not None and demand.receipt.degraded is degraded]
             if part:
                 yield self._layer.execute(part)
@@ -83,24 +83,24 @@ class _Reservation:
 
 
 class Reservation(_Reservation):
-    """What `Limiter.take` returns. True when admitted."""
+    """A hit that can be given back or corrected, as `Limiter.take` returns it. True when admitted."""
 
     def give_back(self) -> None:
-        """Give back what was taken, as far as it still counts: not in a window that began later, say."""
+        """Give back what was taken, as far as it still counts: not, for example, after its window has ended."""
         run(self._give_back())
 
     def correct(self, real_cost: Costs) -> None:
-        """Charge what it cost more than was taken, or give back what it cost less; a mapping names some rules."""
+        """Charge or give back the difference to the real cost; a mapping corrects only the rules that it names."""
         run(self._correct(real_cost))
 
 
 class AsyncReservation(_Reservation):
-    """What `AsyncLimiter.take` returns. True when admitted."""
+    """A hit that can be given back or corrected, as `AsyncLimiter.take` returns it. True when admitted."""
 
     async def give_back(self) -> None:
-        """Give back what was taken, as far as it still counts: not in a window that began later, say."""
+        """Give back what was taken, as far as it still counts: not, for example, after its window has ended."""
         await run_async(self._give_back())
 
     async def correct(self, real_cost: Costs) -> None:
-        """Charge what it cost more than was taken, or give back what it cost less; a mapping names some rules."""
+        """Charge or give back the difference to the real cost; a mapping corrects only the rules that it names."""
         await run_async(self._correct(real_cost))

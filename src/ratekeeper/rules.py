@@ -1,4 +1,4 @@
-"""Rules as people write them: `parse` reads a text, `named` gives each rule of a limiter its name.
+"""Rules as text: `parse` reads them, and `named` gives each rule of a limiter its name.
 
 >>> parse("100/minute")
 (SlidingWindowCounter(limit=100, window=60),)
@@ -56,10 +56,10 @@ def _parse_one(part: str, text: str) -> Rule:
     mode = (match["mode"] or match["ending"] or "").lower()
     if mode and mode not in _ALL_MODES:
         known = "; ".join(f"a {each.algorithm} is {' or '.join(modes)}" for each, modes in _MODES.items() if modes)
-        raise InvalidRule(f"{context}: {rates.show(mode)} means nothing here; {known}")
+        raise InvalidRule(f"{context}: {rates.show(mode)} is not a mode; {known}")
     if mode and mode not in _MODES[algorithm]:
         known = " or a ".join(each.algorithm for each, modes in _MODES.items() if mode in modes)
-        raise InvalidRule(f"{context}: only a {known} is {mode}, not a {algorithm.algorithm}")
+        raise InvalidRule(f"{context}: only a {known} can be {mode}, not a {algorithm.algorithm}")
     try:
         if match["burst"] is None:
             return algorithm.of(count, period_us, mode=mode)
@@ -78,7 +78,7 @@ def _burst(text: str) -> int:
 
 
 def from_fields(algorithm: str | None, given: Mapping[str, object]) -> Rule:
-    """Make a rule of its algorithm's name and its fields. What is wrong with one begins with its name."""
+    """Make a rule from its algorithm's name and its fields. An error about a field begins with the field's name."""
     kind = None if algorithm is None else BY_NAME.get(algorithm)
     if kind is None:
         said = "is missing" if algorithm is None else f"{algorithm[:80]!r} is unknown"
@@ -86,7 +86,7 @@ def from_fields(algorithm: str | None, given: Mapping[str, object]) -> Rule:
     names = [field.name for field in kind.fields]
     for name in given:
         if name not in names:
-            raise InvalidRule(f"{name} is not for a {algorithm}, which has {' and '.join(names)}")
+            raise InvalidRule(f"{name} is not a field of a {algorithm}, which has {' and '.join(names)}")
     for field in kind.fields:
         if field.name not in given and field.kind != "mode":
             raise InvalidRule(f"{field.name} is missing: a {algorithm} needs it")
@@ -94,13 +94,13 @@ def from_fields(algorithm: str | None, given: Mapping[str, object]) -> Rule:
 
 
 def blamed(error: Exception, names: Iterable[str]) -> str | None:
-    """Return which of these arguments an error is about, which it then begins with."""
+    """Return which of these arguments an error is about: the one that its message begins with."""
     message = str(error)
     return next((name for name in names if message.startswith((f"{name} ", f"{name}:"))), None)
 
 
 def named(rules: Rules) -> dict[str, Rule]:
-    """Give each rule its name: the one it came with in a mapping, otherwise its canonical text."""
+    """Give each rule its name: its name in a mapping, otherwise its canonical text."""
     if isinstance(rules, Mapping):
         result = {_name(name): _one(name, rule) for name, rule in rules.items()}
     else:
@@ -110,9 +110,7 @@ def named(rules: Rules) -> dict[str, Rule]:
         result = {}
         for rule in [rule for item in given for rule in (parse(item) if isinstance(item, str) else (_checked(item),))]:
             if rule.text in result:
-                raise InvalidRule(
-                    f"rule {rule.text!r} is given twice; give the two names, as in {{'a': ..., 'b': ...}}"
-                )
+                raise InvalidRule(f"rule {rule.text!r} is given twice; name both, as in {{'a': ..., 'b': ...}}")
             result[rule.text] = rule
     if not result:
         raise InvalidRule("a limiter needs at least one rule")
@@ -125,7 +123,7 @@ def _one(name: str, rule: object) -> Rule:
     rules = parse(rule)
     if len(rules) != 1:
         raise InvalidRule(
-            f"rule {name!r} must be one rule, not the {len(rules)} in {rates.show(rule)}; give each its own name"
+            f"rule {name!r} must be one rule, not the {len(rules)} in {rates.show(rule)}; give each a name of its own"
         )
     return rules[0]
 
@@ -147,5 +145,5 @@ def _checked(rule: object) -> Rule:
 
 
 def share_of(rule: Rule, share: Fraction) -> Rule:
-    """Return a rule that admits this part of what the other one does, rounded up."""
+    """Return a rule that admits this share of what `rule` admits, rounded up."""
     return rule if share == 1 else rule.scaled(share)

@@ -1,4 +1,4 @@
-"""The rules of one limiter: what a call asks of a store, and what the store's answer means."""
+"""The rules of one limiter: turn a call into demands on a store, and the store's answers into a decision."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _new = tuple.__new__  # takes a third of the time of a named tuple's constructor
 
 
 class Ruleset:
-    """One rule or several, by name, that are decided together."""
+    """One or more named rules that are decided together."""
 
     def __init__(self, rules: Rules, prefix: str) -> None:
         self.bindings = tuple(
@@ -36,7 +36,7 @@ class Ruleset:
         return {binding.name: binding.rule for binding in self.bindings}
 
     def demands(self, operation: Operation, key: Keys, cost: Costs = 1) -> list[Demand]:
-        """Check a call's keys and costs, and pair them with the rules."""
+        """Check a call's keys and costs, and return a demand for each rule."""
         only = self._only
         if only is not None and type(key) is str and type(cost) is int and cost > 0:  # nearly always
             if not 0 < len(key) <= keys.SURELY_SHORT:
@@ -47,7 +47,7 @@ class Ruleset:
         cost_of = self.costs("cost", cost)
         if isinstance(key, Mapping) and len(key_of) < len(names):
             missing = next(name for name in names if name not in key_of)
-            raise InvalidRule(f"key {show(key)} has none for rule {missing!r}; a mapping of keys names every rule")
+            raise InvalidRule(f"key {show(key)} lacks rule {missing!r}; a mapping of keys must name every rule")
         demands = [
             Demand(binding, key_of[binding.name], cost_of.get(binding.name, 1), operation)
             for binding in self.bindings
@@ -63,7 +63,7 @@ class Ruleset:
         return arguments.by_name(argument, cost, names, arguments.check_cost)
 
     def decision(self, demands: Sequence[Demand], outcome: Outcome) -> Decision:
-        """Make one decision of the answers to a request's demands."""
+        """Make one decision from the answers to a request's demands."""
         only = self._only
         if only is not None:
             decision = from_answer(only.name, only.rule.limit, outcome.answers[0])
@@ -77,16 +77,16 @@ class Ruleset:
         return decision._replace(degraded=True) if outcome.degraded else decision
 
     def switched_off(self, demands: Sequence[Demand]) -> Decision:
-        """Admit everything, as on untouched keys."""
+        """Admit everything, as if all keys were untouched."""
         return self.decision(demands, Outcome(0, [(True, demand.binding.rule.limit, 0, 0, 0) for demand in demands]))
 
     def inspections(self, inspections: Sequence[Inspection]) -> dict[str, Inspection]:
-        """Return what a store shows of each rule's key, by the rule's name."""
+        """Return the inspection of each rule's key, by the rule's name."""
         return {binding.name: seen for binding, seen in zip(self.bindings, inspections, strict=True)}
 
 
 def give_backs(demands: Sequence[Demand], receipts: Sequence[Receipt]) -> list[Demand]:
-    """Return what gives back what these demands were charged, as the receipts say."""
+    """Return the demands that give back what these demands were charged, with their receipts."""
     return [
         demand._replace(operation="give_back", receipt=receipt)
         for demand, receipt in zip(demands, receipts, strict=True)
@@ -117,10 +117,10 @@ def from_answer(name: str, limit: int, answer: RuleAnswer) -> Decision:
 
 
 def combine(decisions: Sequence[Decision]) -> Decision:
-    """Fold the decisions of several rules into one: the binding rule speaks, and each rule is in `layers`."""
+    """Combine the decisions of several rules into one: the binding rule's, with every rule's own in `layers`."""
     denials = [decision for decision in decisions if not decision.allowed]
     if denials:
-        binding = max(denials, key=lambda decision: decision.retry_after)  # max and min keep the first of equals
+        binding = max(denials, key=lambda decision: decision.retry_after)  # ties go to the first
     else:
         binding = min(decisions, key=lambda decision: decision.remaining)
     return binding._replace(

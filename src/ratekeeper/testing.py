@@ -1,4 +1,4 @@
-"""Helpers for tests of code that uses ratekeeper.
+"""Helpers for testing code that uses ratekeeper.
 
 >>> from ratekeeper import FixedWindow, Limiter
 >>> clock = ManualClock()
@@ -23,7 +23,7 @@ Seconds = int | float | Fraction | timedelta
 
 
 class ManualClock:
-    """A clock that moves only when told to, exact to the microsecond; waiters wake when it moves."""
+    """A clock that only moves when told to, exact to the microsecond; waiters wake when it moves."""
 
     def __init__(self, start: Seconds = 1_700_000_000) -> None:
         self._now_us = _microseconds(start)
@@ -38,7 +38,7 @@ class ManualClock:
         return f"ManualClock({self._now_us / 1_000_000!r})"
 
     def advance(self, seconds: Seconds) -> None:
-        """Move the clock on by this much (a negative amount steps it back)."""
+        """Move the clock forward by this much (a negative amount moves it back)."""
         with self._lock:
             self._now_us += _microseconds(seconds)
         self._tell()
@@ -50,7 +50,7 @@ class ManualClock:
         self._tell()
 
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
-        """Call `moved` after every move; returns what ends the subscription."""
+        """Call `moved` after every move; return a function that ends the subscription."""
         token = object()
         with self._lock:
             self._subscribers[token] = moved

@@ -1,4 +1,4 @@
-"""Waiting until admitted: first come, first served for each key, woken by computed time."""
+"""Waiting until admitted: first come, first served for each key, woken at a computed time."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ratekeeper.rates import show
 from ratekeeper.ruleset import Ruleset, admits, give_backs
 from ratekeeper.stores.protocol import Demand, Layer, Outcome, Snapshot
 
-_FOR_EVER = 10**10  # seconds, three centuries
+_FOR_EVER = 10**10  # seconds: three centuries
 
 Admitted = tuple[Decision, Outcome]
 
 
 class Waiting:
-    """How the callers of one limiter wait: each runs the flow `wait` with a waiter of its own."""
+    """How the callers of one limiter wait: each runs the flow `wait` with its own waiter."""
 
     def __init__(
         self, ruleset: Ruleset, layer: Layer, queues: Queues, clock: Clock | None, leases: Leases | None = None
     ) -> None:
-        """`layer` is what the store itself counts; what `leases` hold of a key is given back first."""
+        """`layer` is the layer below the leases: a waiter first gives back the units that `leases` hold of its keys."""
         self.queues = queues
-        self.timer = clock or stopwatch  # how long to wait is not a matter of the wall clock, which may step
+        self.timer = clock or stopwatch  # not the wall clock, which may step
         self._ruleset = ruleset
         self._layer = layer
         self._clock = clock
@@ -38,11 +38,11 @@ class Waiting:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody waits, and an admitted request may go at once."""
+        """Whether no caller waits, and an admitted request may proceed at once."""
         return not (self.queues.by_name or self._ruleset.shapes)
 
     def wait(self, demands: Sequence[Demand], timeout: float | None, waiter: Waiter | AsyncWaiter) -> Flow[Admitted]:
-        """Return once admitted and, where a bucket shapes, departed; RateLimited as soon as that is hopeless."""
+        """Return once admitted and, if a bucket shapes, departed; raise RateLimited as soon as that is hopeless."""
         if self._leases is not None:
             for demand in demands:
                 yield from self._leases.end(demand.key)
@@ -56,7 +56,7 @@ class Waiting:
                 yield from self._wait_for_turn(turn, deadline)
             decision, outcome, answered_ns = yield from self._until_admitted(turn, deadline)
             turn.served = True
-            if self._ruleset.shapes:  # without a delay too: those who were to depart before may be slow to wake up
+            if self._ruleset.shapes:  # even with no delay: callers that depart earlier may be slow to wake up
                 yield from self._until_departed(turn, answered_ns + round(decision.delay * 1e6) * 1000, outcome)
         finally:
             turn.leave()
@@ -67,7 +67,7 @@ class Waiting:
         self.queues.nudge(demands)
 
     def _timer_at(self, now_us: int) -> int:
-        """Return what the timer showed when the store's clock showed this, which was just now."""
+        """Return the timer's reading at this time on the store's clock, which was just now."""
         return self.timer() if self._clock is None else now_us * 1000
 
     def _until_departed(self, turn: Place, departure_ns: int, outcome: Outcome) -> Flow[None]:
@@ -79,7 +79,7 @@ class Waiting:
                 if is_first and self.timer() >= departure_ns:
                     return
                 yield departing.waiter.sleep_until(departure_ns if is_first else None)
-        except GeneratorExit:  # dropped as garbage, perhaps while this thread is inside the store: do not enter it
+        except GeneratorExit:  # garbage-collected, perhaps while this thread is inside the store: do not enter it
             raise
         except BaseException:
             yield from self._give_back(departing.demands, outcome)
@@ -99,7 +99,7 @@ class Waiting:
                 yield turn.waiter.sleep_until(deadline)
 
     def _refuse_the_hopeless(self, turn: Place, deadline: int | None) -> Flow[None]:
-        """Raise at once when not even the best case is in time; otherwise add this turn to the queue's forecast."""
+        """Raise at once if even the best case is too late; otherwise add this turn to the queue's forecast."""
         queue = turn.queue
         forecast = queue.forecast
         if forecast is None:
@@ -109,9 +109,9 @@ class Waiting:
             if queue.forecast is None:
                 queue.forecast = forecast
                 for place in turn.ahead():
-                    if not place.asking:  # to count it twice would refuse what is in time
+                    if not place.asking:  # counting it twice would refuse callers that are in time
                         forecast.foresee(place, self.timer())
-            leaves_ns = turn.leaves_ns  # set already if somebody behind was quicker
+            leaves_ns = turn.leaves_ns  # already set if a caller behind was faster
             if leaves_ns is None:
                 leaves_ns = queue.forecast.foresee(turn, self.timer(), deadline)
         if deadline is not None and leaves_ns > deadline:
@@ -120,13 +120,13 @@ class Waiting:
             raise RateLimited(standing._replace(allowed=False, retry_after=retry_after))
 
     def _until_admitted(self, turn: Place, deadline: int | None) -> Flow[tuple[Decision, Outcome, int]]:
-        """Try, and try again when the answer said; return the decision, the outcome and when that was, on the timer."""
+        """Try, and retry when the answer says; return the decision, the outcome and its time on the timer."""
         demands = turn.demands
         while True:
             if self.queues.claims and turn.must_yield():
                 yield from self._yield_to_others(turn, deadline)
             turn.waiter.nudged = False
-            if self._ruleset.shapes and deadline is not None:  # do not take a place that would be left at once
+            if self._ruleset.shapes and deadline is not None:  # do not take capacity that would be given back at once
                 outcome = yield self._layer.execute(_as_peeks(demands))
                 decision = self._ruleset.decision(demands, outcome)
                 late_by = _late_by(decision, self._timer_at(outcome.now_us), deadline)
@@ -139,7 +139,7 @@ class Waiting:
             decision = self._ruleset.decision(demands, outcome)
             if decision.allowed:
                 late_by = 0.0 if deadline is None else _late_by(decision, answered_ns, deadline)
-                if late_by > 0:  # somebody took the place that the peek saw
+                if late_by > 0:  # another caller took the capacity that the peek saw
                     yield from self._give_back(demands, outcome)
                     raise RateLimited(decision._replace(allowed=False, retry_after=late_by))
                 return decision, outcome, answered_ns
@@ -153,7 +153,7 @@ class Waiting:
                 yield turn.waiter.sleep_until(int(retry_ns))
 
     def _yield_to_others(self, turn: Place, deadline: int | None) -> Flow[None]:
-        """Wait until nobody who came earlier, in another queue, waits for one of these keys."""
+        """Wait until no earlier caller in another queue waits for one of these keys."""
         if deadline is not None:
             standing = yield from self._standing(turn.demands)
             if self.timer() + standing.retry_after * 1e9 > deadline:
@@ -168,7 +168,7 @@ class Waiting:
         return outcome if type(outcome) is Outcome else if_abandoned(outcome, partial(self._undo, demands))
 
     def _undo(self, demands: Sequence[Demand], outcome: Outcome) -> Awaitable[None] | None:
-        """Give back what a hit took whose task was cancelled meanwhile."""
+        """Give back what the hit of a cancelled task took."""
         return run_async(self._give_back(demands, outcome)) if admits(outcome) else None
 
     def _standing(self, demands: Sequence[Demand]) -> Generator[Any, Any, Decision]:
@@ -181,18 +181,18 @@ def _as_peeks(demands: Sequence[Demand]) -> list[Demand]:
 
 
 def _late_by(decision: Decision, answered_ns: int, deadline: int) -> float:
-    """By how many seconds an admitted request would depart after the deadline."""
+    """Return by how many seconds an admitted request would depart after the deadline."""
     if not decision.allowed or not decision.delay:
         return 0.0
     return (answered_ns + round(decision.delay * 1e6) * 1000 - deadline) / 1e9
 
 
 def check_timeout(timeout: Any) -> float | None:
-    """Return the timeout if it can be one."""
+    """Return the timeout if it is valid."""
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout must be seconds or None, not {show(timeout)}")
+        raise TypeError(f"timeout must be a number of seconds or None, not {show(timeout)}")
     if not timeout >= 0:
         raise InvalidRule(f"timeout must be at least 0 seconds, not {show(timeout)}")
     return None if timeout > _FOR_EVER else timeout

@@ -20,9 +20,7 @@ def test_an_unknown_scheme_is_refused_with_the_url(url):
 
 
 def test_memory_takes_nothing_behind_it():
-    with pytest.raises(
-        InvalidRule, match=r"store 'memory://x' has something behind 'memory://'; .*MemoryStore\(max_keys"
-    ):
+    with pytest.raises(InvalidRule, match=r"store 'memory://x' must be just 'memory://'; .*MemoryStore\(max_keys"):
         from_url("memory://x")
 
 

@@ -205,7 +205,7 @@ def test_limiters_of_one_store_share_one_clock():
     Limiter("10/s", store, clock=clock)
     Limiter("20/s", store, clock=clock)
     with pytest.raises(
-        InvalidRule, match=r"clock .* differs from this store's, ManualClock\(.*; use one clock a store"
+        InvalidRule, match=r"clock .* differs from this store's, ManualClock\(.*; use one clock per store"
     ):
         Limiter("30/s", store)
 

@@ -1,7 +1,10 @@
-"""The algorithms: one file a rule, and beside it its step in Lua for Redis.
+"""The algorithms: one file per rule, and beside it the same step in Lua for Redis.
 
-To read it: `rule` is what every rule says and does; then any of the rules, such as `fixed_window`. `window` and
-`bucket` have what several of them share.
+The map, in reading order: `rule` is the interface of every rule; then read any rule, such as `fixed_window`. `window`
+and `bucket` have what several rules share.
+
+The words: a *rule* is a limit, a *state* is what a store keeps for one key of a rule, and a *step* takes the state,
+the time and a cost, and returns the next state and the answer.
 """
 
 from ratekeeper.algorithms.fixed_window import FixedWindow
@@ -31,7 +34,7 @@ ALGORITHMS: tuple[type[Rule], ...] = (
     TokenBucket,
     LeakyBucket,
 )
-"""All there are, in the order in which they are shown. Whatever else is said of them, they say themselves."""
+"""All algorithms, in the order in which they are shown. They describe themselves; nothing else lists them."""
 
 BY_NAME: dict[str, type[Rule]] = {
     name: algorithm for algorithm in ALGORITHMS for name in (algorithm.algorithm, *algorithm.aliases)
@@ -39,7 +42,7 @@ BY_NAME: dict[str, type[Rule]] = {
 
 
 def all_of(count: int, period_us: int) -> list[Rule]:
-    """Return each algorithm, in each of its modes, for so many units in that time."""
+    """Return a rule of each algorithm, in each of its modes, for `count` units per period."""
     return [
         algorithm.of(count, period_us, mode=variant.mode) for algorithm in ALGORITHMS for variant in algorithm.variants
     ]

@@ -1,7 +1,7 @@
--- The arithmetic of both buckets: bucket.py on Redis, in the same order with the same names. What Python says in one
--- expression, time_to_drain and less, are functions here.
--- A level in period_us-ths of a unit can pass 2^53, so it is two numbers here: whole units, and the part of one more.
--- A state is {whole, part, at, period_us}.
+-- The arithmetic of both buckets: bucket.py on Redis, in the same order with the same names. time_to_drain and less are
+-- single expressions in Python and functions here.
+-- A level counted in fractions of a unit, each 1 / period_us, can exceed 2^53, so it is two numbers here: whole units,
+-- and the part of one more. A state is {whole, part, at, period_us}.
 
 -- ceil((whole * period_us + part) / units)
 local function time_to_drain(rule, whole, part)
@@ -12,7 +12,7 @@ local function time_to_drain(rule, whole, part)
   return time + (rest - more) / units + (more > 0 and 1 or 0)
 end
 
--- The level less what drains in this time, never below empty.
+-- The level minus what drains in this time, never below empty.
 local function less(rule, whole, part, time)
   local gone, rest = multiply_divide(time, rule[2], rule[3])
   whole, part = whole - gone, part - rest
@@ -25,7 +25,7 @@ local function less(rule, whole, part, time)
   return whole, part
 end
 
--- The lower of a level and the one beyond which usage piles up no further.
+-- The level, or the ceiling of accumulated usage if that is lower.
 local function capped(rule, whole, part)
   local most, rest = multiply_divide(2 * MAX_DRAIN_US, rule[2], rule[3])
   if most >= MAX_USAGE then
@@ -43,7 +43,7 @@ local function settle(rule, state, now)
   end
   local capacity, units, period_us = rule[1], rule[2], rule[3]
   local whole, part, at = state[1], state[2], state[3]
-  if state[4] ~= period_us then -- another rate under the same name wrote it; a part of a unit counts for more
+  if state[4] ~= period_us then -- written at another rate under the same name; round a fraction of a unit up
     local scaled, rest = multiply_divide(part, period_us, state[4])
     part = rest > 0 and scaled + 1 or scaled
     if part == period_us then
@@ -61,7 +61,7 @@ local function settle(rule, state, now)
   if gone > capacity or (gone == capacity and rest > 0) then
     return 0, 0, now
   end
-  return whole, part, at -- the clock stepped back: decide when the state was written
+  return whole, part, at -- the clock stepped back: decide at the time of the state
 end
 
 local function decide(rule, state, now, cost, consume)
@@ -82,7 +82,7 @@ local function decide(rule, state, now, cost, consume)
 end
 
 local step = {decide = decide, size = 4, write = write_numbers}
-if alone then -- one hit asks for no more
+if alone then -- a single hit needs no more
   return step
 end
 

@@ -1,8 +1,8 @@
 """The arithmetic of both buckets: a level that rises with every unit and drains at a constant rate.
 
-A token bucket and a leaky bucket are this one bucket seen from two sides: the tokens that are left are the capacity
-less the level. The rate is `units` every `period_us`, reduced; the level is counted in `period_us`-ths of a unit, so
-that one microsecond drains exactly `units` of them, and nothing is ever rounded.
+A token bucket and a leaky bucket are the same bucket seen from two sides: the tokens that are left are the capacity
+minus the level. The rate is `units` every `period_us`, reduced. The level is counted in fractions of a unit, each 1 /
+`period_us`, so that one microsecond drains exactly `units` of them and nothing is ever rounded.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ratekeeper.algorithms.rule import EMPTY, Rule, Step
 if TYPE_CHECKING:
     from fractions import Fraction
 
-# A level, when that was, and the period_us that it was counted in, in one integer: half of what a tuple of three takes,
-# and read at once. The lower bits are a stamp: the time, on a time line that every period has for itself.
+# A level, its time, and the period_us in which it was counted, in one integer: half the memory of a tuple of three, and
+# faster to read. The lower bits are a stamp: the time, on a time line of its own for every period.
 State = int
 _STAMP = 120  # bits; the level is above them
 _STAMP_MASK = (1 << _STAMP) - 1
@@ -35,7 +35,7 @@ class Bucket(Rule):
     takes_burst = True
 
     rate_name: ClassVar[str]
-    """Which of its fields is the rate."""
+    """The name of the field with the rate."""
     capacity: int
     units: int
     period_us: int
@@ -80,34 +80,34 @@ class Bucket(Rule):
         return _packed(whole * period_us + part, at, period_us)
 
     def _capped(self, level: int) -> int:
-        """The lower of a level and the one beyond which usage piles up no further."""
+        """Return the level, or the ceiling of accumulated usage if that is lower."""
         return min(level, 2 * rates.MAX_DRAIN_US * self.units, rates.MAX_USAGE * self.period_us)
 
     def _settle(self, state: State | None, now: int) -> tuple[int, int]:
-        """Return the level that a decision at `now` starts from, and the moment that it is taken at."""
+        """Return the level from which a decision at `now` starts, and the time at which it is made."""
         if not state:
             return 0, now
         level, at, period_us = _parts(state)
-        if period_us != self.period_us:  # another rate under the same name wrote it; a part of a unit counts for more
+        if period_us != self.period_us:  # written at another rate under the same name; round a fraction of a unit up
             level = -(-level * self.period_us // period_us)
         level = self._capped(level)
         if at <= now:
             return max(0, level - (now - at) * self.units), now
         if (at - now) * self.units > self.full:
             return 0, now
-        return level, at  # the clock stepped back: decide when the state was written
+        return level, at  # the clock stepped back: decide at the time of the state
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
         units = self.units
         period_us = self.period_us
         stamp = self.epoch + now
-        level = lead = 0  # the lead is how far the moment of the decision is ahead of the clock, if that stepped back
+        level = lead = 0  # the lead is how far the time of the decision is ahead of a clock that stepped back
         if state:
             level = state >> _STAMP
             elapsed = stamp - (state & _STAMP_MASK)
-            if 0 <= elapsed < _FAR and level <= self.full:  # nearly always; `_settle` has the rest
-                level -= elapsed if units == 1 else elapsed * units  # a tenth of the step is saved by not doing it
-                if level < 0:  # noqa: PLR1730 - max() costs as much as the rest of the line
+            if 0 <= elapsed < _FAR and level <= self.full:  # the usual case; `_settle` handles the rest
+                level -= elapsed if units == 1 else elapsed * units  # skipping the product saves a tenth of the step
+                if level < 0:  # noqa: PLR1730 - max() takes much longer
                     level = 0
             else:
                 level, at = self._settle(state, now)
@@ -120,7 +120,7 @@ class Bucket(Rule):
         delay = lead - -level // units if self.shapes else 0
         if consume:
             reset_after = after if units == 1 else -(-after // units)
-            if lead:  # adding nothing would cost as much as adding something
+            if lead:  # rare; adding zero would cost time too
                 reset_after += lead
                 stamp += lead
             return after << _STAMP | stamp, True, (full - after) // period_us, 0, reset_after, delay
@@ -140,7 +140,7 @@ class Bucket(Rule):
     def give_back(
         self, state: State | None, now: int, cost: int, charged_at: int, ends_at: int
     ) -> State | tuple[()] | None:
-        """Refund what was charged at `charged_at`, less what has drained since; in a queue, only the last in line."""
+        """Refund what was charged at `charged_at`, minus what has drained since; if shaping, only the last hit."""
         at = self._settle(state, now)[1]
         if charged_at > at or (self.shapes and (not state or self.expires_at(state) != ends_at)):
             return state

@@ -28,7 +28,7 @@ local function decide(rule, state, now, cost, consume)
 end
 
 local step = {decide = decide, size = 2, write = write_numbers}
-if alone then -- one hit asks for no more
+if alone then -- a single hit needs no more
   return step
 end
 

@@ -1,4 +1,4 @@
-"""Fixed window: count what comes in each window of the clock; a fresh count when the next window begins."""
+"""Fixed window: count the units in each window of the clock, starting from zero in each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ratekeeper.algorithms.window import Windowed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-State = tuple[int, int, int]  # start of the window in microseconds, count, the window that it was counted in
+State = tuple[int, int, int]  # start of the window in microseconds, count, length of the window that it was counted in
 
 
 class FixedWindow(Windowed):
-    """At most `limit` units in each window of the clock. Cheap; two windows' worth can meet at a boundary."""
+    """At most `limit` units in each window of the clock. Cheap, but up to twice the limit can pass at a boundary."""
 
     __slots__ = ("latest",)
 
@@ -26,11 +26,11 @@ class FixedWindow(Windowed):
     variants = (
         Variant(
             "Fixed window",
-            "Count the requests of each window of the clock. A new window starts from zero.",
+            "Count the requests in each window of the clock. A new window starts from zero.",
             picture="window",
             suits={"delay": "no", "bursts": "no", "exact": "no", "memory": "no"},
             reason="The simplest to explain: a count that starts again with each window of the clock. "
-            "Two windows' worth can meet at a boundary.",
+            "Up to twice the limit can pass at a boundary.",
         ),
     )
 
@@ -45,15 +45,15 @@ class FixedWindow(Windowed):
 
     def load(self, value: Sequence[int]) -> State:
         start, count = value
-        return start, count, 0  # by which window, Redis does not say
+        return start, count, 0  # Redis does not store the length of the window
 
     def _settle(self, state: State | None, now: int) -> tuple[int, int]:
-        """Return the window that a decision at `now` is taken in, and its count."""
+        """Return the start of the window in which a decision at `now` is made, and its count."""
         window = self.window_us
         start = rates.shared(now - now % window, self.latest)
         if state:
             stored = state[0] - state[0] % window
-            if start <= stored <= start + window:  # the next window: the clock stepped back, decide at its start
+            if start <= stored <= start + window:  # the next window: the clock stepped back, so decide at its start
                 return stored, state[1]
         return start, 0
 
@@ -63,7 +63,7 @@ class FixedWindow(Windowed):
         if state:
             start, count, counted_in = state
             elapsed = now - start
-            if counted_in != window or not 0 <= elapsed < window:  # rarely; `_settle` has it all
+            if counted_in != window or not 0 <= elapsed < window:  # rare; `_settle` handles every case
                 start, count = self._settle(state, now)
                 elapsed = now - start
         else:
@@ -89,7 +89,7 @@ class FixedWindow(Windowed):
     def give_back(
         self, state: State | None, now: int, cost: int, charged_at: int, ends_at: int
     ) -> State | tuple[()] | None:
-        """Refund what was charged at `charged_at`, if its window still counts."""
+        """Refund what was charged at `charged_at`, if its window is still the current one."""
         start, _ = self._settle(state, now)
         return self.refund(state, now, cost) if charged_at - charged_at % self.window_us == start else state
 

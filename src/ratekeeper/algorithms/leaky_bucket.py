@@ -1,7 +1,7 @@
-"""Leaky bucket: what comes in fills it, it drains at a constant rate, and what would overflow is denied.
+"""Leaky bucket: requests fill it, it drains at a constant rate, and requests that would overflow it are denied.
 
-Policing lets an admitted request pass at once. Shaping sees the level as a queue: an admitted request waits until what
-came before it has drained, so that departures never exceed the rate.
+Policing lets an admitted request pass at once. Shaping treats the level as a queue: an admitted request waits until the
+level before it has drained, so that departures never exceed the rate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LeakyBucket(Bucket):
-    """At most `capacity` units in the bucket, which drains `leak_rate` units a second. A key starts empty."""
+    """At most `capacity` units in a bucket that drains `leak_rate` units a second. A key starts empty."""
 
     __slots__ = ("leak_rate", "mode")
 
@@ -30,12 +30,12 @@ class LeakyBucket(Bucket):
     variants = (
         Variant(
             "Leaky bucket, policing",
-            "Requests fill a bucket that drains at a steady rate. What would overflow is denied.",
+            "Requests fill a bucket that drains at a steady rate. Requests that would overflow it are denied.",
             picture="level",
             mode="policing",
             suits={"delay": "no", "bursts": "no", "exact": "yes", "memory": "yes"},
-            reason="Three numbers a key, exact arithmetic, and room comes back evenly instead of all at once. "
-            "For the limit in any window to the request, memory has to grow: that is the log.",
+            reason="Three numbers per key, exact arithmetic, and room comes back evenly instead of all at once. "
+            "A limit that is exact in every window needs more memory: that is the log.",
         ),
         Variant(
             "Leaky bucket, shaping",
@@ -43,7 +43,7 @@ class LeakyBucket(Bucket):
             picture="queue",
             mode="shaping",
             suits={"delay": "yes"},
-            reason="Requests wait in a queue and leave evenly, so what is behind it never sees a burst.",
+            reason="Requests wait in a queue and leave evenly, so the service behind it never sees a burst.",
         ),
     )
 

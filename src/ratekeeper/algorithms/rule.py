@@ -1,9 +1,9 @@
-"""What every rule is: a frozen value whose methods are pure steps, *state and time in, answer and next state out*.
+"""The base class of all rules: frozen values whose methods are pure steps, *state and time in, answer and state out*.
 
 A state is plain data that a store keeps for one key. ``None`` or ``EMPTY`` stands for an untouched key. Time is integer
 microseconds since the epoch. Only the sliding log changes its state in place; all other states are immutable.
 
-A rule also describes itself: nothing else in the package lists algorithms or asks which one it has.
+A rule also describes itself: nothing else in the package lists the algorithms or asks which one it has.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 EMPTY: tuple[()] = ()
-"""The state of a key that has become equal to an untouched one."""
+"""The state of a key that has become equal to an untouched key."""
 
 Step = tuple[Any, bool, int, "int | None", int, int]
-"""Next state, allowed, remaining, retry_after_us (None: never), reset_after_us, delay_us."""
+"""The next state, allowed, remaining, retry_after_us (None: never), reset_after_us, delay_us."""
 
 
 class Field(NamedTuple):
-    """An argument of a rule, which its constructor, JSON and the page name alike."""
+    """An argument of a rule, with the same name in its constructor, in JSON and on the page."""
 
     name: str
     kind: Literal["count", "window", "rate", "mode"]
     label: str = ""
     demo_name: str = ""
-    """What the routes of the demo call it, if that is not the name in camel case."""
+    """Its name in the demo's routes, if that is not `name` in camel case."""
 
 
 class Variant(NamedTuple):
@@ -40,28 +40,28 @@ class Variant(NamedTuple):
     title: str
     idea: str
     picture: str = "bar"
-    """What `pictures.js` draws of its state; a bar of what remains fits them all."""
+    """The picture that `pictures.js` draws from its state; a bar of what remains fits every rule."""
     mode: str = ""
     suits: Mapping[str, str] | None = None
-    """The answers to the page's questions that lead to it; without any, none do."""
+    """The answers to the page's questions that lead to it; None if none do."""
     reason: str = ""
 
 
 class Rule:
-    """One rate limiting rule. All times are in microseconds.
+    """A rate limiting rule. All times are in microseconds.
 
-    Two rules are equal when they are of one class and agree in all `fields`, which are the constructor's arguments.
+    Two rules are equal when they have the same class and the same values in all `fields`, the constructor's arguments.
     """
 
     __slots__ = ()
 
     algorithm: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
-    """Other names of the algorithm that people may write."""
+    """Other names that a text may use for the algorithm."""
     short_name: ClassVar[str]
-    """What stands for the algorithm in the names of keys on Redis."""
+    """The algorithm's abbreviation in the names of keys on Redis."""
     script: ClassVar[str]
-    """The name of the Lua file, beside the rule's own module, that has the same step for Redis."""
+    """The name of the Lua file, beside the rule's module, with the same step for Redis."""
     stored_as: ClassVar[Literal["string", "list"]] = "string"
     """The type of the value on Redis."""
     fields: ClassVar[tuple[Field, ...]]
@@ -69,12 +69,12 @@ class Rule:
     """Whether "burst" and a number may follow the rate in a text."""
     variants: ClassVar[tuple[Variant, ...]]
 
-    # What it is.
+    # The rule itself.
 
     limit: int
     """The limit or the capacity."""
     window_us: int
-    """The time that the limit is for; of a bucket, how long it takes to fill or drain."""
+    """The time to which the limit applies; in a bucket, how long it takes to fill or drain."""
     shapes: bool = False
     """Whether an admitted request may have to wait for its departure."""
 
@@ -84,7 +84,7 @@ class Rule:
 
     @classmethod
     def of(cls, count: int, period_us: int, burst: int | None = None, mode: str = "") -> Rule:
-        """Make the rule that a text means: so many units in that time, of one of its modes, if it has any."""
+        """Make the rule that a text means: `count` units per period, in one of the algorithm's modes, if it has any."""
         raise NotImplementedError
 
     @property
@@ -94,38 +94,38 @@ class Rule:
 
     @property
     def variant(self) -> Variant:
-        """Which of its variants this one is."""
+        """The variant that this rule is."""
         return self.variants[0]
 
     @property
     def span_us(self) -> int:
-        """How long a full key takes to be untouched again."""
+        """How long a full key takes to become equal to an untouched one."""
         return self.window_us
 
     @property
     def per_second(self) -> Fraction:
-        """How many units a second it admits in the long run."""
+        """The units that it admits per second in the long run."""
         from fractions import Fraction
 
         return Fraction(self.limit * rates.SECOND_US, self.window_us)
 
     def scaled(self, share: Fraction) -> Rule:
-        """Return a rule that admits this part of what this one does, rounded up."""
+        """Return a rule that admits this share of what this rule admits, rounded up."""
         return self.__replace__(limit=math.ceil(self.limit * share))
 
     def spendable_us(self, reset_after_us: int) -> int | None:
-        """How long units that were just taken, with this answer, may be spent; None: there is no end to it."""
+        """Return for how long units that were just taken, with this answer, may be spent; None: without end."""
         return None
 
-    # What Redis needs to know of it.
+    # The rule on Redis.
 
     @property
     def numbers(self) -> tuple[int, int, int, int]:
-        """What the step in Lua needs to know of the rule."""
+        """The rule as the step in Lua receives it."""
         return self.limit, self.window_us, 0, 0
 
     def load(self, value: Any) -> Any:
-        """Return the state that Redis holds as this value, as the step in Lua wrote it."""
+        """Return the state that the step in Lua stored as this value."""
         return tuple(value)
 
     @classmethod
@@ -134,51 +134,51 @@ class Rule:
         import pkgutil
 
         content = pkgutil.get_data(cls.__module__, f"{cls.script}.lua")
-        assert content is not None  # noqa: S101 - whatever loaded the module can load what is beside it
+        assert content is not None  # noqa: S101 - the module's loader can load the files beside it
         return content.decode()
 
     # The steps.
 
     def decide(self, state: Any, now: int, cost: int, consume: bool) -> Step:
-        """Decide a hit (`consume`) or a peek. What is denied or only peeked at comes back with its state unchanged."""
+        """Decide a hit (`consume`) or a peek. A denied hit and a peek return the state unchanged."""
         raise NotImplementedError
 
     def charge(self, state: Any, now: int, cost: int) -> Any:
-        """Consume without asking; usage may pass the limit."""
+        """Consume unconditionally; usage may exceed the limit."""
         raise NotImplementedError
 
     def refund(self, state: Any, now: int, cost: int) -> Any:
-        """Give back at most what is in use now."""
+        """Give back at most the current usage."""
         raise NotImplementedError
 
     def give_back(self, state: Any, now: int, cost: int, charged_at: int, ends_at: int) -> Any:
-        """Give back what a hit at `charged_at` took, as far as it still counts; it would be forgotten at `ends_at`."""
+        """Give back what a hit at `charged_at` took, as far as it still counts; its reset was due at `ends_at`."""
         raise NotImplementedError
 
     def expires_at(self, state: Any) -> int:
-        """When this state becomes equal to an untouched key's."""
+        """Return when this state becomes equal to an untouched key's."""
         raise NotImplementedError
 
     def share(self, state: Any, now: int) -> float:
-        """How much of the limit is in use; above 1 after charges."""
+        """Return the share of the limit that is in use; it can exceed 1 after charges."""
         raise NotImplementedError
 
     def words(self, state: Any, now: int) -> Mapping[str, Any]:
-        """The state in words, for people and pictures. Times in seconds."""
+        """Return the state in words, for people and pictures. Times are in seconds."""
         raise NotImplementedError
 
-    # A frozen value. A dataclass would be the same, and take longer to import than all the rest of the rule.
+    # A frozen value. A dataclass would do the same, but take longer to import than the rest of the rule.
 
     def _set(self, **values: object) -> None:
-        """Set what the constructor has worked out."""
+        """Set attributes; only for the constructor."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"cannot assign to {name!r}: a {type(self).__name__} does not change")
+        raise AttributeError(f"cannot assign to {name!r}: a {type(self).__name__} is immutable")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"cannot delete {name!r}: a {type(self).__name__} does not change")
+        raise AttributeError(f"cannot delete {name!r}: a {type(self).__name__} is immutable")
 
     @property
     def _values(self) -> tuple[Any, ...]:
@@ -200,6 +200,6 @@ class Rule:
         return type(self), self._values
 
     def __replace__(self, **changes: Any) -> Rule:
-        """Return the rule with other values for some of its fields, as `copy.replace` asks for it."""
+        """Return the rule with other values for some of its fields; `copy.replace` calls this."""
         given = {field.name: getattr(self, field.name) for field in self.fields}
         return type(self)(**(given | changes))

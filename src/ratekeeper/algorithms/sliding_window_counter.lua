@@ -22,7 +22,7 @@ local function weight_that_leaves(room, window, count)
   return rest > 0 and weight or weight - 1
 end
 
--- Find the first moment at which floor(count + before * weight / window) + cost <= limit.
+-- Return the time until floor(count + before * weight / window) + cost <= limit.
 local function retry_after(rule, start, count, before, now, cost)
   local limit, window = rule[1], rule[2]
   local room = limit - cost - count
@@ -58,7 +58,7 @@ local function decide(rule, state, now, cost, consume)
 end
 
 local step = {decide = decide, size = 3, write = write_numbers}
-if alone then -- one hit asks for no more
+if alone then -- a single hit needs no more
   return step
 end
 

@@ -1,4 +1,4 @@
-"""Sliding window counter: this window's count, plus the last window's weighted by how much of it is still in view."""
+"""Sliding window counter: this window's count, plus the last one's weighted by how much of it is still in view."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class SlidingWindowCounter(Windowed):
     variants = (
         Variant(
             "Sliding window counter",
-            "Two counts: this window's, and the last one's by how much of it is still in view.",
+            "Two counts: this window's, and the last one's weighted by how much of it is still in view.",
             picture="two-windows",
             suits={"delay": "no", "bursts": "no", "exact": "no", "memory": "yes"},
-            reason="Two counts a key come close to the log, without the double burst of a fixed window. "
+            reason="Two counts per key come close to the log, without the double burst of a fixed window. "
             "The usual choice.",
         ),
     )
@@ -44,24 +44,24 @@ class SlidingWindowCounter(Windowed):
         return reset_after_us - self.window_us  # until the window ends
 
     def _settle(self, state: State | None, now: int) -> State:
-        """Return the window that a decision at `now` is taken in, its count and the count of the one before."""
+        """Return the start of the window in which a decision at `now` is made, its count and the last window's."""
         window = self.window_us
         start = rates.shared(now - now % window, self.latest)
         if state:
             stored, count, before = state
-            if start <= stored < start + 2 * window:  # the next window: the clock stepped back, decide at its start
+            if start <= stored < start + 2 * window:  # the next window: the clock stepped back, so decide at its start
                 return stored - stored % window, count, before
             if start - window <= stored < start:
                 return start, 0, count
         return start, 0, 0
 
     def _retry_after(self, start: int, count: int, before: int, now: int, cost: int) -> int:
-        """Find the first moment at which floor(count + before * weight / window) + cost <= limit."""
+        """Return the time until floor(count + before * weight / window) + cost <= limit."""
         window = self.window_us
         room = self.limit - cost - count
-        if room >= 0:  # the window before fades enough in this window; the largest weight that leaves room:
+        if room >= 0:  # the window before fades enough during this one; the largest weight that leaves room:
             return start + window - ((room + 1) * window - 1) // before - now
-        room = self.limit - cost  # or, as the window before, in the next one
+        room = self.limit - cost  # otherwise this window fades enough during the next one
         return start + 2 * window - ((room + 1) * window - 1) // count - now
 
     def _reset_after(self, count: int, before: int, elapsed: int) -> int:
@@ -78,7 +78,7 @@ class SlidingWindowCounter(Windowed):
         if state:
             stored, count, before = state
             if stored == start:
-                start = stored  # the same number: one object less to make, and one less to forget, far away in memory
+                start = stored  # the same number: reusing the object saves an allocation and a cache miss
             else:
                 start, count, before = self._settle(state, now)
                 elapsed = now - start

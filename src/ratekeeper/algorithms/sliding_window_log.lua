@@ -1,16 +1,17 @@
--- Sliding window log: sliding_window_log.py on Redis, in the same order with the same names. What reads and writes a block
--- (entry_of, total_before, block_at, change, read, write, entries_in, take) is only here.
--- A log is a list of blocks of up to 32 entries, eight bytes an entry. A block begins with the width of its totals, the
--- time that its times count from and the total before it; an entry is a time and the total of the block up to and
--- including it. Totals count modulo 2^48, far above what can be in use. Both columns only rise: all is found by search. The
--- last block says between these when the oldest entry was admitted and the total before that: as long as it is in the
--- window, nothing else is read. What is stored is counted from the end, -1 is the last block; new ones follow from 0.
+-- Sliding window log: sliding_window_log.py on Redis, in the same order with the same names. The functions that read
+-- and write blocks (entry_of, total_before, block_at, change, read, write, entries_in, take) exist only here.
+-- A log is a list of blocks of up to 32 entries, eight bytes per entry. A block begins with the width of its totals,
+-- the time from which its times count, and the total before it; an entry is a time and the block's total up to and
+-- including it. Totals count modulo 2^48, far above any possible usage. Both columns only increase, so entries are
+-- found by search. The header of the last block also has the time of the oldest live entry and the total before that: as long
+-- as this entry is in the window, no other block is read. Stored blocks are counted from the end, -1 is the last; new
+-- ones follow from 0.
 
 local HEADER, ENTRIES = 27, 32
-local FAR = 2 ^ 40 -- microseconds that an entry's time can be from its block's
+local FAR = 2 ^ 40 -- the most microseconds between the times of an entry and of its block
 local TURN = 2 ^ 48
 
--- An entry, the last one of its block unless told: its time, the total up to and including it, and how the block begins.
+-- An entry, by default the last in its block: its time, the total up to and including it, and the block's header.
 local function entry_of(block, entry)
   local width, begins, before, oldest, base = struct.unpack('>BI7I6I7I6', block)
   local from = entry and HEADER + (entry - 1) * (5 + width) + 1 or #block - 4 - width
@@ -34,8 +35,8 @@ local function block_at(log, index)
   return block
 end
 
--- Return the first entry whose value is above the bound, its block and where that is, or nothing. Strides that double and
--- then halve again: what is sought is nearly always close to the head.
+-- Return the first entry whose value is above the bound, its block and the block's index, or nothing. The strides
+-- double and then halve again, since the entry is almost always close to the head.
 local function seek(log, value, bound)
   if not log.first then
     log.length = redis.call('LLEN', log.key)
@@ -57,7 +58,7 @@ local function seek(log, value, bound)
     end
   end
   local block = block_at(log, above)
-  local low, high = 0, (#block - HEADER) / (5 + block:byte(1)) -- entries_in, which a lone hit does without
+  local low, high = 0, (#block - HEADER) / (5 + block:byte(1)) -- as entries_in, which is not defined for a single hit
   while high - low > 1 do
     local middle = math.floor((low + high) / 2)
     if value(block, middle) > bound then
@@ -71,10 +72,10 @@ end
 
 local function change(log, index, block)
   log[index] = block
-  log.changed = math.min(index, log.changed) -- all from there on
+  log.changed = math.min(index, log.changed) -- this block and all after it
 end
 
--- Forget what stands before the oldest live entry.
+-- Forget the entries before the oldest live one.
 local function forget_expired(log, head, base, oldest)
   local tail = block_at(log, log.last)
   change(log, log.last, tail:sub(1, 14) .. struct.pack('>I7I6', oldest, base % TURN) .. tail:sub(HEADER + 1))
@@ -95,7 +96,7 @@ local function append(log, head, base, used, at, cost, oldest)
     local tail = block_at(log, log.last)
     local newest, width, begins, before
     newest, total, width, begins, before = entry_of(tail)
-    if newest == at then -- this entry is written anew
+    if newest == at then -- this entry is replaced
       tail = tail:sub(1, -6 - width)
     end
     local sum = total - before + cost
@@ -118,8 +119,8 @@ local function append(log, head, base, used, at, cost, oldest)
   return log
 end
 
--- Return when a decision at `now` is taken, the block with the oldest live entry if others have expired, the total before
--- that entry, how much is in use, and the times of the newest and of the oldest.
+-- Return the time of a decision at `now`, the block with the oldest live entry if earlier ones have expired, the total
+-- before that entry, the usage, and the times of the newest and of the oldest live entry.
 local function settle(rule, log, now)
   if not log then
     return now, nil, 0, 0
@@ -130,7 +131,7 @@ local function settle(rule, log, now)
     if newest > now + window then
       return now, nil, 0, 0
     end
-    at = newest -- the clock stepped back: decide when the newest unit was admitted
+    at = newest -- the clock stepped back: decide at the newest unit's time
   end
   local head
   if oldest <= at - window then
@@ -161,9 +162,9 @@ local function decide(rule, log, now, cost, consume)
   local function units_from_base(block, entry)
     local _, total = entry_of(block, entry)
     local units = (total - base) % TURN
-    return units < TURN / 2 and units or 0 -- an entry that has expired stands before the base
+    return units < TURN / 2 and units or 0 -- an expired entry lies before the base
   end
-  local leaves, block = seek(log, units_from_base, -left - 1) -- the entry whose leaving makes enough room
+  local leaves, block = seek(log, units_from_base, -left - 1) -- the entry whose expiry makes enough room
   return log, 0, math.max(0, limit - used), entry_of(block, leaves) + window - now, reset_after, 0
 end
 
@@ -174,7 +175,7 @@ end
 
 local function write(key, log, ttl_ms)
   local first, last = log.first, log.last
-  local kept = log.key and not (first and first >= 0) -- whether something of what was there is left
+  local kept = log.key and not (first and first >= 0) -- whether a stored block remains
   if log.key and not kept then
     redis.call('DEL', key)
   end
@@ -193,7 +194,7 @@ local function write(key, log, ttl_ms)
 end
 
 local step = {decide = decide, read = read, write = write}
-if alone then -- one hit asks for no more
+if alone then -- a single hit needs no more
   return step
 end
 
@@ -207,7 +208,7 @@ local function entries_in(block)
   return (#block - HEADER) / (5 + block:byte(1))
 end
 
--- Take the newest units out, and entries that have none left.
+-- Remove the newest units, and entries that have none left.
 local function take(log, units)
   while true do
     local tail = block_at(log, log.last)
@@ -258,7 +259,7 @@ function step.give_back(rule, log, now, cost, charged_at)
   if index == log.last and entry == entries_in(block) then
     return forget_expired(take(log, taken), head, base, oldest)
   end
-  for later = entry, entries_in(block) do -- an entry that has no units left stays: it answers as if it were not there
+  for later = entry, entries_in(block) do -- an entry with no units left stays; it has no effect
     local from, _, sum, _, _, before = HEADER + later * (5 + width) - width, entry_of(block, later)
     block = block:sub(1, from) .. struct.pack('>I' .. width, sum - before - taken) .. block:sub(from + width + 1)
   end

@@ -10,23 +10,23 @@ from ratekeeper import rates
 from ratekeeper.algorithms.rule import EMPTY, Step, Variant
 from ratekeeper.algorithms.window import Windowed
 
-# One flat array of integers a key: where the live entries begin, the time of the first of them and the running total
-# before it, and then two integers an entry: the time, and the running total of all units up to and including it. Both
-# columns only rise, so what has expired, and which unit must expire to make room, are found by search; 16 bytes an
-# entry, whatever the limit.
+# One flat array of integers per key: where the live entries begin, the time of the first of them and the running total
+# before it; then two integers per entry: its time, and the running total of all units up to and including it. Both
+# columns only increase, so a search finds what has expired and which entry must expire to make room. An entry takes 16
+# bytes, whatever the limit.
 Log = Any  # array("q"), or nothing for an untouched key
 _HEAD, _OLDEST, _BASE = 0, 1, 2
 _FIRST = 3
 _TIME, _TOTAL = 0, 1
-_SHORT = 128  # a log that is shorter gives room back at once, a longer one when half of it has expired
+_SHORT = 128  # a shorter log frees expired entries at once, a longer one when half of it has expired
 _FAR = 1 << 61
-_BLOCK_HEADER = 27  # bytes of a block on Redis before its entries
+_BLOCK_HEADER = 27  # bytes in a block on Redis before its entries
 
 
 def _seek(log: Log, entry: int, column: int, bound: int) -> int:
     """Return the first entry from `entry` on whose column is above `bound`, or the length of the log.
 
-    Strides that double and then halve again: what is sought is nearly always close to the head.
+    The strides double and then halve again, since the entry is almost always close to the head.
     """
     length = len(log)
     if entry == length or log[entry + column] > bound:
@@ -46,13 +46,13 @@ def _seek(log: Log, entry: int, column: int, bound: int) -> int:
 
 
 def _forget_expired(log: Log, head: int, base: int) -> int:
-    """Let the live entries begin at `head`; return where that is once room has been given back."""
+    """Let the live entries begin at `head`; return its position after expired entries have been freed."""
     if head == log[_HEAD]:
         return head
     if len(log) < _SHORT or head > _FIRST + len(log) // 2:
         del log[_FIRST:head]
         head = _FIRST
-    if base > _FAR:  # count from zero again, long before a total outgrows its 64 bits
+    if base > _FAR:  # count from zero again, long before a total exceeds 64 bits
         for entry in range(head, len(log), 2):
             log[entry + _TOTAL] -= base
         base = 0
@@ -64,7 +64,7 @@ def _forget_expired(log: Log, head: int, base: int) -> int:
     return head
 
 
-def _append(log: Log, head: int, base: int, used: int, at: int, cost: int) -> Log:  # noqa: PLR0917 - as _settle gave
+def _append(log: Log, head: int, base: int, used: int, at: int, cost: int) -> Log:  # noqa: PLR0917 - as _settle returns
     if not used:
         return array("q", (_FIRST, at, 0, at, cost))
     _forget_expired(log, head, base)
@@ -78,7 +78,7 @@ def _append(log: Log, head: int, base: int, used: int, at: int, cost: int) -> Lo
 
 
 class SlidingWindowLog(Windowed):
-    """Never more than `limit` units in any window, exactly. Costs memory in proportion to the limit."""
+    """Never more than `limit` units in any window, exactly. Its memory grows with the limit."""
 
     __slots__ = ()
 
@@ -93,14 +93,14 @@ class SlidingWindowLog(Windowed):
             "Remember when each request came. It counts until it is one window old.",
             picture="log",
             suits={"delay": "no", "bursts": "no", "exact": "yes", "memory": "no"},
-            reason="It remembers each request, so no window of any position ever has more than the limit.",
+            reason="It remembers each request, so that no window, wherever it begins, ever has more than the limit.",
         ),
     )
 
     def load(self, value: Sequence[bytes]) -> Log:
         log = array("q", (_FIRST, 0, 0))
         for block in value:
-            width, begins, before = block[0], int.from_bytes(block[1:8], "big"), log[-1]  # of none, the base
+            width, begins, before = block[0], int.from_bytes(block[1:8], "big"), log[-1]  # or the base
             for at in range(_BLOCK_HEADER, len(block), 5 + width):
                 total = before + int.from_bytes(block[at + 5 : at + 5 + width], "big")
                 if total > log[-1]:  # an entry that was given back has no units left
@@ -109,11 +109,11 @@ class SlidingWindowLog(Windowed):
         return log
 
     def _settle(self, log: Log, now: int) -> tuple[int, int, int, int]:
-        """Return when a decision at `now` is taken, where the live entries begin, the total before them, and theirs."""
+        """Return the time of a decision at `now`, where live entries begin, the total before them and their sum."""
         window = self.window_us
         if not log or log[-2] > now + window:
             return now, _FIRST, 0, 0
-        at = max(now, log[-2])  # if the clock stepped back: decide when the newest unit was admitted
+        at = max(now, log[-2])  # if the clock stepped back, decide at the newest unit's time
         head = log[_HEAD]
         base = log[_BASE]
         expired = at - window
@@ -125,7 +125,7 @@ class SlidingWindowLog(Windowed):
     def decide(self, log: Log, now: int, cost: int, consume: bool) -> Step:
         limit = self.limit
         window = self.window_us
-        if consume and log and log[-2] < now < log[_OLDEST] + window:  # most often: nothing expired, time went on
+        if consume and log and log[-2] < now < log[_OLDEST] + window:  # usual: nothing has expired
             total = log[-1] + cost
             left = limit - total + log[_BASE]
             if left >= 0:
@@ -138,7 +138,7 @@ class SlidingWindowLog(Windowed):
             reset_after = log[-2] + window - now if used else 0
             if cost > limit:
                 return log, False, max(0, limit - used), None, reset_after, 0
-            leaves = _seek(log, head, _TOTAL, base - left - 1)  # the entry whose leaving makes enough room
+            leaves = _seek(log, head, _TOTAL, base - left - 1)  # the entry whose expiry makes enough room
             return log, False, max(0, limit - used), log[leaves] + window - now, reset_after, 0
         if consume:
             return _append(log, head, base, used, at, cost), True, left, 0, at + window - now, 0
@@ -161,7 +161,7 @@ class SlidingWindowLog(Windowed):
         return log
 
     def give_back(self, log: Log, now: int, cost: int, charged_at: int, ends_at: int) -> Log:
-        """Take out units of the time `charged_at`, as far as they are still in the window."""
+        """Remove units admitted at `charged_at`, as far as they are still in the window."""
         _, head, base, used = self._settle(log, now)
         if not used:
             return log
@@ -169,7 +169,7 @@ class SlidingWindowLog(Windowed):
         entry = _seek(log, head, _TIME, charged_at - 1)
         if entry == len(log) or log[entry] != charged_at:
             return log
-        taken = min(cost, log[entry + _TOTAL] - log[entry - 1])  # the total before: the last entry's, or the base
+        taken = min(cost, log[entry + _TOTAL] - log[entry - 1])  # minus the total before it, maybe the base
         if taken == used:
             return EMPTY
         for total in range(entry + _TOTAL, len(log), 2):

@@ -28,8 +28,8 @@ class TokenBucket(Bucket):
             "Tokens refill at a steady rate up to a capacity. A request takes what it costs.",
             picture="tokens",
             suits={"delay": "no", "bursts": "yes"},
-            reason="What was not used is saved up to the capacity, and the long-run rate holds exactly, "
-            "in three numbers a key.",
+            reason="Unused units are saved up to the capacity, and the long-run rate holds exactly, "
+            "in three numbers per key.",
         ),
     )
 

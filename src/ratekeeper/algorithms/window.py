@@ -1,4 +1,4 @@
-"""What the rules with a window share: a limit, the window that it is for, and how both are written."""
+"""What the rules with a window share: a limit, its window, and the text for both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ratekeeper.algorithms.rule import Field, Rule
 
 
 class Windowed(Rule):
-    """At most `limit` units in a `window`, whatever that means to the algorithm."""
+    """At most `limit` units in a `window`, as the algorithm defines it."""
 
     __slots__ = ("limit", "window", "window_us")
 

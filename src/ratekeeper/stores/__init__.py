@@ -1,8 +1,8 @@
-"""Where state lives: in this process, in a file, or on a server.
+"""The stores, which keep the state of keys: in this process or on a server.
 
-To read it: `protocol` is what every store implements, and what it is asked and answers; `memory` is the shortest store,
-with `eviction` for what goes first when it is full and `spinlock` for its critical sections; `redis/` is a package of
-its own; `breaker` keeps callers away from a server that is away.
+The map, in reading order: `protocol` is what every store implements: its requests and answers. `memory` is the
+shortest store; `eviction` decides which keys it forgets when it is full, and `spinlock` guards its critical sections.
+`redis/` is a package of its own. `breaker` keeps callers from a server that is away.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
 
 
 def from_url(url: str, *, for_asyncio: bool = False) -> Store:
-    """Make the store that a URL names."""
+    """Make the store for a URL."""
     if url == "memory://":
         return MemoryStore()
     from ratekeeper.stores.redis.urls import SCHEMES, safe
@@ -55,6 +55,6 @@ def from_url(url: str, *, for_asyncio: bool = False) -> Store:
         raise InvalidRule(f"store {show(safe(url))} has an unknown scheme; use {known}")
     if rest:
         raise InvalidRule(
-            f"store {show(safe(url))} has something behind 'memory://'; for options use MemoryStore(max_keys=...)"
+            f"store {show(safe(url))} must be just 'memory://'; for options use MemoryStore(max_keys=...)"
         )
     return MemoryStore()

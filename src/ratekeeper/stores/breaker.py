@@ -1,4 +1,4 @@
-"""Whether to ask a server that may be away."""
+"""A circuit breaker: whether to ask a server that may be away."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _log = logging.getLogger("ratekeeper")
 
 
 class Breaker:
-    """Keeps callers away from a server that does not answer, but for one of them a second."""
+    """Keeps callers from a server that does not answer, except for one caller per second."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self.is_open = False  # whether the store is taken to be away
+        self.is_open = False  # whether the store is considered away
         self._away_since_ns = 0
         self._ask_again_ns = 0
-        self.failures = 0  # decisions that the store was asked for and did not make
-        self.openings = 0  # times that the store went away
+        self.failures = 0  # requests that the store did not answer
+        self.openings = 0  # how often the store went away
 
     def after_fork(self) -> None:
-        """Make a new lock: whoever held this one does not exist in the child."""
+        """Make a new lock: a thread that held the old one does not exist in the child."""
         self._lock = threading.Lock()
 
     @contextmanager
     def asking(self, ends_ns: int) -> Iterator[None]:
-        """Note whether what is asked within is answered; StoreUnavailable if nobody is to ask now."""
+        """Note whether the request made in this context succeeds; raise StoreUnavailable if it must not be made now."""
         if not self.admits(ends_ns):
             raise StoreUnavailable(f"{self._name} is away", away=False)
         try:
@@ -44,7 +44,7 @@ class Breaker:
         self.succeeded()
 
     def admits(self, ends_ns: int) -> bool:
-        """Tell whether to ask the server; while it is away, one caller a second hears yes, one at a time."""
+        """Tell whether to ask the server; while it is away, this is true for one caller per second, one at a time."""
         if not self.is_open:
             return True
         with self._lock:
@@ -55,14 +55,14 @@ class Breaker:
             return True
 
     def noted(self, error: StoreUnavailable) -> None:
-        """Note an error, which may tell that the store is away, or that it is not."""
+        """Note an error, which may show that the store is away, or that it is not."""
         if error.away:
             self.failed(error)
         elif error.answered:
             self.succeeded()
 
     def succeeded(self) -> None:
-        """Note an answer."""
+        """Note that an answer came."""
         if not self.is_open:
             return
         with self._lock:

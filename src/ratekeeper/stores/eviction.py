@@ -1,9 +1,9 @@
-"""When to look at each key again, and who goes first when there is no more room.
+"""Expiry and eviction: when to check each key again, and which key to evict when the store is full.
 
-Every stored key is in exactly one cohort: the keys of a table that may expire by the same moment and had used about the
-same share of their limit when they were last looked at. A key that is used again stays where it is; only when its
-cohort is due, or room is needed, is it looked at and moved to where it belongs by then. So a decision on a known key
-costs nothing here, and every call does a bounded amount of work.
+Every stored key is in exactly one cohort: the keys of a table that may expire at the same time and had used about the
+same share of their limit when they were last checked. A key that is used again stays in its cohort; it is checked, and
+moved to its new cohort, only when the cohort is due or room is needed. So a decision on a known key costs nothing
+here, and every call does a bounded amount of work.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.stores.protocol import Key
 
 NEVER = 1 << 63
-_LEVELS = 16  # of the share used
-_GRANULES = 8  # how finely a rule's span is divided into cohorts
-_LOOKS = 8  # keys looked at in one call because they are due
-_CANDIDATES = 16  # keys looked at to find the one that makes room
-_MANY = 64  # keys beyond which a flood is met with the first that has used next to nothing
+_LEVELS = 16  # levels of the share used
+_GRANULES = 8  # parts into which a rule's span is divided for cohorts
+_LOOKS = 8  # due keys that one call checks
+_CANDIDATES = 16  # keys that are checked to find one to evict
+_MANY = 64  # with more keys, a flood evicts the first key found that has used almost nothing
 
 
 class Table:
@@ -34,17 +34,17 @@ class Table:
         self.states: dict[Key, Any] = {}
         self.emptied: set[Key] = set()
         self.cohorts: dict[tuple[int, int], Cohort] = {}
-        self.limiters = 0  # that use it
+        self.limiters = 0  # limiters that use it
         self.adopt(rule)
 
     def adopt(self, rule: Rule) -> None:
-        """Judge states by this rule from now on."""
+        """Use this rule for all states from now on."""
         self.rule = rule
         self.granule_us = max(1, rule.span_us // _GRANULES)
 
 
 class Cohort:
-    """Keys of one table that are due together and had used about the same share."""
+    """Keys of one table that are due at the same time and had used about the same share."""
 
     __slots__ = ("due", "keys", "level", "table")
 
@@ -56,7 +56,7 @@ class Cohort:
 
 
 class EvictionQueue:
-    """All cohorts of a store. Not thread-safe: the store's lock is held."""
+    """All cohorts of a store. Not thread-safe: callers hold the store's lock."""
 
     def __init__(self, max_keys: int) -> None:
         self.max_keys = max_keys
@@ -71,21 +71,21 @@ class EvictionQueue:
         self.due = NEVER
         self._emptied = 0
         self._agenda.clear()
-        self._ranking: list[tuple[int, int, int, Cohort]] = []  # every cohort that has keys, and some that had
+        self._ranking: list[tuple[int, int, int, Cohort]] = []  # every cohort that has keys, and some that had keys
 
     def add(self, table: Table, key: Key, state: Any, now: int) -> None:
-        """Store a key that is new; when the store is full somebody goes, and that may be the new key itself."""
+        """Store a new key; if the store is full, evict a key, which may be the new one itself."""
         if self._is_full():
             self.collect(now)
         if self._is_full() and not self._make_room(table, state, now):
             return
-        if not self._was_emptied(table, key):  # otherwise it still has its place in a cohort
+        if not self._was_emptied(table, key):  # otherwise it still has an entry in a cohort
             self._place(table, key, state, now)
         table.states[key] = state
         self.stored += 1
 
     def empty(self, table: Table, key: Key) -> None:
-        """Forget a key at once; its place in a cohort stays until that is looked at or the key comes back."""
+        """Forget a key at once; its entry in a cohort stays until it is checked or the key comes back."""
         del table.states[key]
         self.stored -= 1
         table.emptied.add(key)
@@ -105,15 +105,15 @@ class EvictionQueue:
             table, key = cohort.table, cohort.keys[0]
             if not self._drop(table, key, now):
                 self._place(table, key, table.states[key], now)
-            cohort.keys.popleft()  # last, so that a key that an interruption leaves in two places stays in one
+            cohort.keys.popleft()  # last: an interruption before this leaves the key in two cohorts, never in none
         self.due = agenda[0][0] if agenda else NEVER
 
     def _is_full(self) -> bool:
-        # What was emptied keeps its place in a cohort until that is looked at: at most as many again as there are keys.
+        # An emptied key keeps its entry in a cohort until it is checked: at most as many entries again as keys.
         return self.stored >= self.max_keys or self.stored + self._emptied >= 2 * self.max_keys
 
     def _was_emptied(self, table: Table, key: Key) -> bool:
-        """Tell whether a key has only its place left, and count on that place no more."""
+        """Tell whether a key was emptied and has only its cohort entry left; if so, no longer count that entry."""
         if key not in table.emptied:
             return False
         table.emptied.remove(key)
@@ -121,7 +121,7 @@ class EvictionQueue:
         return True
 
     def _drop(self, table: Table, key: Key, now: int) -> bool:
-        """Let a key that was taken from its cohort go, if it has been emptied or has expired."""
+        """Drop a key that was taken from its cohort if it was emptied or has expired; tell whether it was dropped."""
         if self._was_emptied(table, key):
             return True
         state = table.states.get(key)
@@ -136,7 +136,7 @@ class EvictionQueue:
 
     def _place(self, table: Table, key: Key, state: Any, now: int) -> None:
         granule_us = table.granule_us
-        # what was charged beyond its limit is looked at before its time, or each such key had a cohort of its own
+        # a key charged beyond its limit is checked before it expires, or each such key would need its own cohort
         due = min(max(table.rule.expires_at(state), now + 1), now + 1 + table.rule.span_us)
         due = -(-due // granule_us) * granule_us
         level = min(_LEVELS - 1, int(table.rule.share(state, now) * _LEVELS))
@@ -148,12 +148,12 @@ class EvictionQueue:
         if not cohort.keys:
             heapq.heappush(self._ranking, (level, due, next(self._serial), cohort))
         cohort.keys.append(key)
-        if len(self._ranking) > 2 * len(self._agenda) + 16:  # drop the cohorts that have gone
+        if len(self._ranking) > 2 * len(self._agenda) + 16:  # drop the cohorts without keys
             self._ranking = [(kept.level, kept.due, turn, kept) for _, turn, kept in self._agenda if kept.keys]
             heapq.heapify(self._ranking)
 
     def _make_room(self, table: Table, state: Any, now: int) -> bool:
-        """Let the smallest share go, of equals the one that is full again soonest; False: that is the newcomer."""
+        """Evict the key with the smallest share; ties: the first to expire. Return False if that is the new key."""
         newcomer = _standing(table, state, now)
         looked_at: list[tuple[tuple[float, int], Table, Key]] = []
         try:
@@ -170,7 +170,7 @@ class EvictionQueue:
                     and standing[0] * table.rule.limit <= 1
                     and self.stored > _MANY
                 ):
-                    break  # has used one unit at most, as in a flood of fresh keys: look no further
+                    break  # it has used at most one unit, as in a flood of fresh keys: stop searching
             self.evictions += 1
             lightest = min(looked_at, key=lambda candidate: candidate[0], default=None)
             if lightest is None or lightest[0] > newcomer:
@@ -183,7 +183,7 @@ class EvictionQueue:
                 self._place(owner, key, owner.states[key], now)
 
     def _candidates(self) -> Iterator[tuple[Table, Key]]:
-        """Take keys from the cohort of the smallest shares and from the one that is due first; of a few, take all."""
+        """Take keys from the cohort with the smallest shares and from the one due first; with few keys, take all."""
         cohorts = [self._lowest_cohort(), self._agenda[0][2]]
         few = self.stored + self._emptied <= _CANDIDATES
         if few:
@@ -193,7 +193,7 @@ class EvictionQueue:
                 yield cohort.table, cohort.keys.popleft()
 
     def _lowest_cohort(self) -> Cohort:
-        """Return the cohort of the smallest shares."""
+        """Return the cohort with the smallest shares."""
         while not self._ranking[0][3].keys:
             heapq.heappop(self._ranking)
         return self._ranking[0][3]

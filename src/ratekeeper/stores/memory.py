@@ -1,4 +1,4 @@
-"""MemoryStore: all state in this process, no server needed."""
+"""MemoryStore: keeps all state in this process, without a server."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ratekeeper.stores.eviction import EvictionQueue, Table
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot
 from ratekeeper.stores.spinlock import SpinLock
 
-_LOOKS = 8  # tables looked at when a limiter is made
+_LOOKS = 8  # unused tables that are checked when a limiter is made
 _new = tuple.__new__  # takes half the time of a named tuple's constructor
 
 
 class MemoryStore:
     """Keeps up to `max_keys` keys in memory, safe for any number of threads and event loops.
 
-    Keys that have become equal to untouched ones leave by themselves. When the store is full, what goes first is what
-    has expired, then what has used the smallest share of its limit, of equals what is full again soonest.
+    Keys that have become equal to untouched ones are forgotten automatically. A full store drops expired keys or evicts
+    the key that has used the smallest share of its limit; among equals, the one that expires first.
     """
 
     may_be_away = False
@@ -41,25 +41,25 @@ class MemoryStore:
         self._eviction = EvictionQueue(max_keys)
         self._tables: dict[tuple[str, str, str], Table] = {}
         self._clock: Clock = wall_clock
-        self._ended: deque[Sequence[Binding]] = deque()  # the rules of limiters that are no more
-        self._unused: deque[tuple[str, str, str]] = deque()  # the tables that were theirs
+        self._ended: deque[Sequence[Binding]] = deque()  # the rules of limiters that no longer exist
+        self._unused: deque[tuple[str, str, str]] = deque()  # their tables
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self.max_keys}, size={self.size}, evictions={self.evictions})"
 
     @property
     def max_keys(self) -> int:
-        """How many keys the store holds at most; a request on several rules has one for each."""
+        """The most keys that the store holds; a request for several rules has one key for each."""
         return self._eviction.max_keys
 
     @property
     def size(self) -> int:
-        """How many keys are in use now."""
+        """The number of keys in use now."""
         return self._eviction.stored
 
     @property
     def evictions(self) -> int:
-        """How many keys had to go before their time because the store was full."""
+        """The number of keys that were evicted before they expired, because the store was full."""
         return self._eviction.evictions
 
     def for_threads(self) -> MemoryStore:
@@ -73,7 +73,7 @@ class MemoryStore:
         self._lock.call(self._bind, binding, clock or wall_clock)
 
     def unbind(self, bindings: Sequence[Binding]) -> None:
-        """Note that a limiter is no more; garbage collection may do so inside the lock, so the next bind sees to it."""
+        """Note that a limiter no longer exists. This may run inside the lock, so the next `bind` handles it."""
         self._ended.append(bindings)
 
     def agrees_on(self, clock: Clock | None) -> bool:
@@ -97,7 +97,7 @@ class MemoryStore:
         self._lock.call(self._close)
 
     def quick_hit(self, binding: Binding) -> QuickHit:
-        """Return the shortest way to hit one rule with a str key and an int cost: `execute` without the calls."""
+        """Return a fast path to hit one rule with a str key and an int cost: `execute` with its calls inlined."""
         free = self._lock.free
         eviction = self._eviction
         clock = self._clock
@@ -119,7 +119,7 @@ class MemoryStore:
             try:
                 before = get(key)
                 if before is None:
-                    keys.check(key)  # what is stored has been checked
+                    keys.check(key)  # stored keys have been checked already
                 now = clock() // 1000
                 state, allowed, remaining, retry_after, reset_after, delay = decide(before, now, cost, True)
                 if state is not before:
@@ -150,7 +150,7 @@ class MemoryStore:
     def _bind(self, binding: Binding, clock: Clock) -> None:
         if not self.agrees_on(clock):
             raise InvalidRule(
-                f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
+                f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock per store"
             )
         self._clock = clock
         self._drop_tables()
@@ -162,7 +162,7 @@ class MemoryStore:
         table.limiters += 1
 
     def _drop_tables(self) -> None:
-        """Drop tables that no limiter uses and that have no keys any more, a few at a time."""
+        """Drop tables that no limiter uses and that have no keys left, a few at a time."""
         while self._ended:
             for binding in self._ended.popleft():
                 table = self._tables[binding.space]
@@ -192,7 +192,7 @@ class MemoryStore:
         return demand.binds and demand.operation in ("hit", "peek") and not self._peek(demand, now, demand.cost)[0]
 
     def _do(self, demand: Demand, now: int, denied: bool) -> RuleAnswer:
-        """Do what a demand asks for, unless its request is denied, and answer it."""
+        """Carry out a demand, unless its request is denied, and return its answer."""
         operation = demand.operation
         if operation == "peek" or (denied and operation == "hit"):
             return self._peek(demand, now, demand.cost)

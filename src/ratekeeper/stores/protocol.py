@@ -1,7 +1,7 @@
-"""What a limiter asks of a store, and what it gets: the one protocol that all stores implement.
+"""The protocol that all stores implement: what a limiter asks of a store, and what the store answers.
 
 A request is a sequence of demands, at most one for each key of a rule. `execute` decides all of them at one instant:
-when a binding hit or peek is denied, nothing changes; otherwise each demand does its own operation.
+if a hit or peek that binds is denied, nothing changes; otherwise every demand performs its operation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = str | bytes | int | tuple[str | bytes | int, ...]
 
 
 class Binding(NamedTuple):
-    """A rule under its name, in the space that its keys share with every limiter that means the same."""
+    """A rule with its name, and the space of its keys, which limiters with an equal space share."""
 
     name: str
     rule: Rule
@@ -27,13 +27,13 @@ class Binding(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """When a hit was charged: what a give-back names."""
+    """When a hit was charged; a give-back needs it."""
 
     at_us: int
     ends_us: int
-    """When the key is back to its full capacity if nobody else comes."""
+    """When the key is back to its full capacity, if no other request comes."""
     degraded: bool = False
-    """Whether it was the fallback that was charged, and not the store."""
+    """Whether the fallback was charged, and not the store."""
 
 
 class Demand(NamedTuple):
@@ -44,29 +44,29 @@ class Demand(NamedTuple):
     cost: int
     operation: Operation = "hit"
     binds: bool = True
-    """Whether its denial denies the request; a hit that does not bind is charged if it and the request are admitted."""
+    """Whether its denial denies the request. A hit that does not bind is charged if it and the request are admitted."""
     receipt: Receipt | None = None
-    """What a give-back gives back."""
+    """The charge that a give-back returns."""
 
 
 class Outcome(NamedTuple):
-    """The answers to a request's demands, in order, and the time that they were given at.
+    """The answers to a request's demands, in order, and their time.
 
-    What is neither a hit nor a peek is answered as a peek of cost 1 would be, afterwards.
+    Any operation other than a hit or a peek is answered like a peek of cost 1 afterwards.
     """
 
     now_us: int
     answers: Sequence[RuleAnswer]
     degraded: bool = False
-    """Whether the fallback gave them, and not the store."""
+    """Whether the fallback answered, and not the store."""
     steady_us: int = 0
-    """Of a denied hit or a peek: how long it stays exactly like this if nobody comes."""
+    """For a denied hit or a peek: how long the answer stays exactly the same, if no other request comes."""
     times_us: Sequence[int] = ()
-    """The time of each answer, where they differ: servers have clocks of their own, and so has a lease."""
+    """The time of each answer, if they differ: servers have their own clocks, and so does a lease."""
 
     @property
     def receipts(self) -> list[Receipt]:
-        """What gives each demand of an admitted request back."""
+        """The receipts with which each demand of an admitted request can be given back."""
         at_us = self.times_us or [self.now_us] * len(self.answers)
         return [
             Receipt(time, time + answer[3], self.degraded) for time, answer in zip(at_us, self.answers, strict=True)
@@ -74,12 +74,12 @@ class Outcome(NamedTuple):
 
 
 def outcome_at(now_us: int, answers: Sequence[RuleAnswer], steady_us: int = 0) -> Outcome:
-    """Make an outcome of a store's, in a third of the time that the constructor of a named tuple takes."""
+    """Make a store's outcome, in a third of the time of the named tuple's constructor."""
     return tuple.__new__(Outcome, (now_us, answers, False, steady_us, ()))
 
 
 class Snapshot(NamedTuple):
-    """How some keys stand: the rule that decides about each, and a copy of its state."""
+    """The state of some keys: for each, its rule and a copy of its state."""
 
     now_us: int
     rules: Sequence[Rule]
@@ -99,21 +99,21 @@ class Inspection:
     ttl: float | None
     """Seconds until the store forgets the key; None for an untouched key."""
     bytes: int
-    """What the key takes in the store, its name included."""
+    """The bytes that the key takes in the store, including its name."""
     at: float
-    """What the store's clock said, in seconds since the epoch."""
+    """The time on the store's clock, in seconds since the epoch."""
     name: str | None = None
-    """What the key is called in Redis; what is not text is escaped."""
+    """The key's name in Redis, with bytes that are not text escaped."""
 
 
 QuickHit = Callable[[Any, Any], Decision | None]
 
 
 class Layer(Protocol):
-    """One storey of the way down to a server; each knows only the one below.
+    """One layer on the way to a store; each layer knows only the one below it.
 
-    What is asked for must be answered by `ends_ns` on the monotonic clock (None: the layer below decides how long it
-    takes), or StoreUnavailable is raised. A layer for event loops may return an awaitable instead of the result.
+    A call must return by `ends_ns` on the monotonic clock (None: the layer below sets its own deadline), or raise
+    StoreUnavailable. A layer for event loops may return an awaitable instead of the result.
     """
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
@@ -125,31 +125,31 @@ class Layer(Protocol):
 
 @runtime_checkable
 class Store(Layer, Protocol):
-    """Where state lives. A store owns atomicity; what a decision is, its rules say."""
+    """Keeps the state of keys. A store is responsible for atomicity; the rules make the decisions."""
 
     may_be_away: bool
-    """Whether it may fail to answer; then a limiter has a fallback."""
+    """Whether it may fail to answer; if so, a limiter needs a fallback."""
 
     def for_threads(self) -> Store:
-        """Return this store as a `Limiter` asks it; TypeError if it cannot be asked without awaiting."""
+        """Return this store for use by a `Limiter`; TypeError if its calls must be awaited."""
 
     def for_asyncio(self) -> Store:
-        """Return this store as an `AsyncLimiter` asks it; TypeError if asking it would block the loop."""
+        """Return this store for use by an `AsyncLimiter`; TypeError if its calls block the event loop."""
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
-        """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
+        """Prepare for a limiter's rule and its clock. All limiters on one store share one clock."""
 
     def unbind(self, bindings: Sequence[Binding]) -> None:
-        """Note that a limiter is no more. Garbage collection may call this at any moment."""
+        """Note that a limiter no longer exists. Garbage collection may call this at any moment."""
 
     def quick_hit(self, binding: Binding) -> QuickHit | None:
-        """Return a shorter way to hit one rule, if there is one.
+        """Return a fast path to hit one rule, if there is one.
 
-        It answers as `execute` does, or with None when the arguments need a closer look.
+        It decides as `execute` does, or returns None when the call needs the full path.
         """
 
     def inspect(self, demands: Sequence[Demand]) -> Any:
-        """Show how each demand's key is stored: a list of inspections, which may have to be awaited."""
+        """Return how each demand's key is stored: a list of inspections, or an awaitable of it."""
 
     def close(self) -> Any:
-        """Let go of what it holds, such as connections; the next request opens new ones."""
+        """Release resources such as connections; the next request opens new ones."""

@@ -14,12 +14,12 @@ _SPINS = 200
 
 
 class SpinLock:
-    """Lets one thread in at a time; whoever finds it taken yields the processor and tries again.
+    """Lets one thread in at a time; a thread that finds it taken yields the processor and tries again.
 
-    A ``threading.Lock`` costs several times as much as the section that it guards here, and once threads queue up on it
-    each section costs a switch of threads. Deleting the one item of a dict either works or raises, as one atomic
-    operation with or without the interpreter's lock. Signal handlers run at calls and jumps back, never between the
-    deletion and the ``try`` behind it nor before the assignment that frees the lock; so neither may be within a call.
+    A ``threading.Lock`` costs several times as much as the section that it guards here, and once threads queue for it,
+    every section costs a thread switch. Deleting the only item of a dict either succeeds or raises, as one atomic
+    operation with or without the GIL. Signal handlers run at calls and jumps back, never between the deletion and the
+    ``try`` after it, nor before the assignment that frees the lock; so neither may be inside a call.
     """
 
     __slots__ = ("__weakref__", "free")
@@ -29,7 +29,7 @@ class SpinLock:
         forks.renew_in_child(self)
 
     def call(self, action: Callable[..., _Result], *args: Any) -> _Result:
-        """Call `action` while nobody else is inside."""
+        """Call `action` while no other thread is inside."""
         free = self.free
         tries = 0
         while True:
@@ -45,11 +45,11 @@ class SpinLock:
             free[0] = True
 
     def after_fork(self) -> None:
-        """Be free: the thread that was inside does not exist in the child."""
+        """Free the lock: a thread that was inside does not exist in the child."""
         self.free[0] = True
 
 
 def pause(tries: int) -> int:
-    """Let whoever is inside run: its thread may have been preempted."""
+    """Let the thread that is inside run, since it may have been preempted."""
     time.sleep(0 if tries < _SPINS else 0.0005)
     return tries + 1

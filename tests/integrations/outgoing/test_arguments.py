@@ -31,7 +31,7 @@ async def a_coroutine_function(request):
         ({"settle": 5}, TypeError, "settle must be a plain function of the answer, not 5"),
         ({"settle": a_coroutine_function}, TypeError, "settle must be a plain function"),
         ({"timeout": -1}, InvalidRule, "timeout must be at least 0 seconds, not -1"),
-        ({"timeout": "5s"}, TypeError, "timeout must be seconds or None, not '5s'"),
+        ({"timeout": "5s"}, TypeError, "timeout must be a number of seconds or None, not '5s'"),
         ({"retries": -1}, InvalidRule, "retries must be at least 0, not -1"),
         ({"retries": True}, TypeError, "retries must be an int, not True"),
         ({"retry_methods": "POST"}, TypeError, "retry_methods must be a list such as"),
