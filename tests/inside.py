@@ -1,6 +1,7 @@
 """What tests look at or call inside of a limiter, in one place: no public name tells of it."""
 
 from ratekeeper.queues import queues_of
+from ratekeeper.stores import AsyncRedisStore
 from ratekeeper.stores.protocol import Receipt
 
 
@@ -27,3 +28,23 @@ def give_back(limiter, key, cost, charged_us, ends_us, *, degraded=False):
     """Give back a hit of this cost that was admitted at that time and would have been forgotten at the other."""
     receipt = Receipt(charged_us, ends_us, degraded)
     return below(limiter).execute([each._replace(receipt=receipt) for each in demands(limiter, key, cost, "give_back")])
+
+
+def servers(store):
+    """What all connections of a Redis store share: tests put another server into its topology."""
+    return store._servers
+
+
+def connections(store):
+    """The connections of a Redis store, of the running event loop if it has loops: tests count those that are idle."""
+    return store._of_loop().connections if isinstance(store, AsyncRedisStore) else store._connections
+
+
+def batches(store):
+    """The batches of a Redis store of one server, of the running event loop: tests wait until they are under way."""
+    return store._of_loop().below if isinstance(store, AsyncRedisStore) else store._below
+
+
+def loops(store):
+    """What an asyncio store holds for each event loop: tests see to it that those that ended are let go."""
+    return store._loops

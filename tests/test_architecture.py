@@ -256,7 +256,8 @@ def test_a_private_name_is_used_elsewhere_only_if_a_third_party_has_no_public_on
 @pytest.mark.parametrize("path", CORE, ids=name_of)
 def test_the_core_imports_nothing_outside_of_the_standard_library(path):
     roots = {name.split(".")[0] for name in imports(path)}
-    client = {"redis", "hiredis", "async_timeout"} if name_of(path) == "stores/redis/connect.py" else set()
+    clients = ("stores/redis/redis_client.py", "stores/redis/thread_connections.py")
+    client = {"redis", "hiredis", "async_timeout"} if name_of(path) in clients else set()
     assert roots - set(sys.stdlib_module_names) - {"ratekeeper"} <= client
 
 

@@ -8,7 +8,6 @@ from urllib.parse import parse_qsl
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
-from ratekeeper.stores.redis.exchange import Address
 
 PORT, SENTINEL_PORT = 6379, 26_379
 _NAMES = ("redis", "rediss", "valkey", "valkeys")
@@ -21,12 +20,20 @@ _FORMS = {
 }
 
 
+class NodeAddress(NamedTuple):
+    """Where a server is."""
+
+    host: str
+    port: int
+    is_sentinel: bool = False
+
+
 class Read(NamedTuple):
     """What a URL says."""
 
     several: str  # "cluster", "sentinel", or nothing for one server
     plain: str  # the URL of one server with everything but the addresses, as redis-py reads it
-    addresses: list[Address]
+    addresses: list[NodeAddress]
     name: str  # of the master
 
 
@@ -87,7 +94,7 @@ def safe(url: str) -> str:
     return f"{scheme}{separator}{secret.partition(':')[0]}:***@{address}" if at else f"{scheme}{separator}{address}"
 
 
-def _address(text: str, port: int) -> Address:
+def _address(text: str, port: int) -> NodeAddress:
     host, colon, given = text.rpartition(":")
     if not colon or text.endswith("]"):  # an IPv6 address in brackets has colons of its own
         host, given = text, str(port)
@@ -95,4 +102,4 @@ def _address(text: str, port: int) -> Address:
     host.encode("idna")  # a UnicodeError is a ValueError
     if not host or not 0 < int(given) < 65_536:
         raise ValueError(text)
-    return Address(host, int(given), port == SENTINEL_PORT)
+    return NodeAddress(host, int(given), port == SENTINEL_PORT)
