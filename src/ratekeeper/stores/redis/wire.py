@@ -90,10 +90,7 @@ def encode(
         binding, key, cost, operation, _, _ = requests[0][0]
         if operation == "hit":  # as most calls of a lone caller are
             rule = rules[id(binding)]
-            cost = min(cost, MAX_COST)
-            return [rule.head + _identity(key) + b"}"], rule.values + (
-                _SMALL[cost] if 0 <= cost < 128 else _number(cost)
-            )
+            return [rule.head + _identity(key) + b"}"], rule.values + _number(min(cost, MAX_COST))
     return _encode_runs(now_us, requests, rules)
 
 
@@ -144,7 +141,7 @@ def _encode_run(demands: Sequence[Demand], table: dict[int, int]) -> list[bytes]
             _OPERATIONS[operation],
             _TRUE if binds else _FALSE,
             _number(table.setdefault(id(binding), len(table) + 1)),
-            _SMALL[cost] if 0 <= cost < 128 else _number(min(cost, MAX_COST)),
+            _number(min(cost, MAX_COST)),
         )
         if operation == "give_back" and receipt is not None:
             parts += _number(receipt.at_us), _number(receipt.ends_us)
@@ -156,12 +153,17 @@ def _encode_run(demands: Sequence[Demand], table: dict[int, int]) -> list[bytes]
 _RULE = 5  # values that describe a rule
 _FALSE, _TRUE = b"\xc2", b"\xc3"
 _ONE = b"\x01"
-_SMALL = [bytes((value,)) for value in range(128)]
 _WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
-def _number(value: int) -> bytes:
-    return _SMALL[value] if 0 <= value < 128 else b"\xcf" + value.to_bytes(8, "big")
+class _Numbers(dict[int, bytes]):
+    """Numbers as they are sent. Small ones are ready, which is nearly all of them, and quicker than any call."""
+
+    def __missing__(self, value: int) -> bytes:
+        return b"\xcf" + value.to_bytes(8, "big")
+
+
+_number = _Numbers({value: bytes((value,)) for value in range(128)}).__getitem__
 
 
 def _text(value: str) -> bytes:
