@@ -2,7 +2,7 @@
 
 from ratekeeper.queues import queues_of
 from ratekeeper.stores import AsyncRedisStore
-from ratekeeper.stores.protocol import Receipt
+from ratekeeper.stores.protocol import Demand, Receipt
 
 
 def queues(limiter):
@@ -13,6 +13,12 @@ def queues(limiter):
 def demands(limiter, key, cost=1, operation="hit"):
     """What a call asks of a store."""
     return limiter._ruleset.demands(operation, key, cost)
+
+
+def mixed(limiter, asked):
+    """A request as no public name makes it: of each demand its operation, rule, key, cost and whether it binds."""
+    by_name = {binding.name: binding for binding in limiter._ruleset.bindings}
+    return [Demand(by_name[name], key, cost, operation, binds) for operation, name, key, cost, binds in asked]
 
 
 def below(limiter):

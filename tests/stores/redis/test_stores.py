@@ -240,6 +240,41 @@ def test_a_log_that_raises_leaves_nobody_without_an_answer(server, client):
         server.signal(signal.SIGCONT)
 
 
+def test_a_log_that_raises_while_a_request_is_given_up_keeps_nobody_waiting(server, client):
+    """One request is given up and the log raises; the next one is given up in time all the same, and the last."""
+
+    class Broken(logging.Handler):
+        def emit(self, record):
+            raise RuntimeError(record)
+
+    async def scenario():
+        raised = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
+        store = AsyncRedisStore(server.url)
+        limiters = [
+            AsyncLimiter("fixed-window 100/year", store, on_error="raise", deadline=deadline)
+            for deadline in (0.3, 0.6, 20)
+        ]
+        await limiters[0].hit("k")
+        server.signal(signal.SIGSTOP)
+        hits = [asyncio.ensure_future(limiter.hit("k")) for limiter in limiters]
+        ended, _ = await asyncio.wait(hits, timeout=6)
+        await store.close()
+        ends = await asyncio.gather(*hits, return_exceptions=True)
+        return [hit in ended for hit in hits], [type(end) for end in ends], [type(error) for error in raised]
+
+    log, broken = logging.getLogger("ratekeeper"), Broken()
+    log.addHandler(broken)
+    try:
+        ended, ends, raised = asyncio.run(scenario())
+    finally:
+        log.removeHandler(broken)
+        server.signal(signal.SIGCONT)
+    assert raised == [RuntimeError]
+    assert ended == [True, True, False]
+    assert ends == [StoreUnavailable] * 3
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text)
 def test_threads_on_one_key_are_admitted_exactly_the_limit(server, client, rule):
     with Limiter(rule, server.url, **STRICT) as limiter:
