@@ -132,12 +132,11 @@ class AsyncioBatches:
     async def _serve(self, batch: Sequence[_TaskRequest]) -> None:
         """Send a batch and hand out the answers."""
         sent_ns = stopwatch()
-        requests = []
         ends_ns = 0
         for request in batch:
             request.sent_ns = sent_ns
             ends_ns = max(ends_ns, request.ends_ns)
-            requests.append(request.demands)
+        requests = [request.demands for request in batch]
         results: Sequence[Result]
         try:
             results = await self._connections.decide(requests, ends_ns)
@@ -147,8 +146,16 @@ class AsyncioBatches:
             error.away = error.away and isinstance(caught, StoreUnavailable)
             results = [error] * len(batch)
         self._heard(requests, results, sent_ns)
+        if self._breaker.is_open:
+            for request, result in zip(batch, results, strict=True):
+                self._settle(request, result)
+            return
         for request, result in zip(batch, results, strict=True):
-            self._settle(request, result)
+            if type(result) is Outcome:  # nearly always: the same without the call
+                if not request.future.done():
+                    request.future.set_result(result)
+            else:
+                self._settle(request, result)
 
     def _settle(self, request: _TaskRequest, result: Result) -> None:
         """Tell a caller what became of its request, and the breaker whether Redis answered."""

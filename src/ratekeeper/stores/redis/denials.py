@@ -18,7 +18,6 @@ from ratekeeper.stores.protocol import Demand, Outcome, outcome_at
 from ratekeeper.stores.redis.redis_errors import Result
 
 _MOST = 10_000
-_ASKING = ("hit", "peek")  # what gives nothing back
 
 
 class _Denial(NamedTuple):
@@ -64,15 +63,9 @@ class Denials:
         for demands, result in zip(requests, results, strict=True):
             if type(result) is not Outcome:
                 self._doubt(demands)
-                continue
-            if not (holds or result.steady_us):  # what was admitted ends no denial: there is none
-                for demand in demands:
-                    if demand.operation not in _ASKING:
-                        break
-                else:
-                    continue
-            self.note(demands, result, sent_ns if self.timer is stopwatch else result.now_us * 1000)
-            holds = True
+            elif holds or result[3] or demands[0][3] != "hit" or (len(demands) > 1 and _gives_back(demands)):
+                self.note(demands, result, sent_ns if self.timer is stopwatch else result.now_us * 1000)
+                holds = True  # otherwise hits were admitted, and there is no denial that this could end
 
     def _all_are_over(self) -> bool:
         """Tell whether no denial holds any more: then a hit that was admitted need not be noted."""
@@ -86,11 +79,9 @@ class Denials:
 
     def _doubt(self, demands: Sequence[Demand]) -> None:
         """Drop the denials that a change ends if it was executed, though nobody heard of it."""
-        for demand in demands:
-            if demand.operation not in _ASKING:
-                with self._lock:
-                    self._forget(demands)
-                return
+        if _gives_back(demands):
+            with self._lock:
+                self._forget(demands)
 
     def note(self, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
         """Hold a denial; drop those of keys that have changed."""
@@ -138,6 +129,13 @@ class Denials:
                 requests.discard(request)
                 if not requests:
                     del self._by_key[key]
+
+
+def _gives_back(demands: Sequence[Demand]) -> bool:
+    for demand in demands:  # noqa: SIM110 - in half the time of any(), for each request that has several demands
+        if demand.operation not in ("hit", "peek"):
+            return True
+    return False
 
 
 def _request(demands: Sequence[Demand]) -> Hashable:

@@ -202,13 +202,16 @@ def decode(reply: Sequence[int], requests: Sequence[Sequence[Demand]]) -> list[O
 
 def _decode_many(reply: Sequence[int], requests: Sequence[Sequence[Demand]]) -> list[Outcome]:
     now = reply[0]
-    outcomes = []
     if len(reply) == 1 + (1 + _ANSWER) * len(requests):  # one demand each, nearly always
         rest = iter(reply[1:])
-        for steady, allowed, remaining, retry, reset_after, delay in zip(*[rest] * (1 + _ANSWER), strict=True):
-            answer = (allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay)
-            outcomes.append(_new(Outcome, (now, [answer], False, steady, ())))
-        return outcomes
+        return [
+            _new(
+                Outcome,
+                (now, [(allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay)], False, steady, ()),
+            )
+            for steady, allowed, remaining, retry, reset_after, delay in zip(*[rest] * (1 + _ANSWER), strict=True)
+        ]
+    outcomes = []
     at = 1
     for demands in requests:
         steady = reply[at]
