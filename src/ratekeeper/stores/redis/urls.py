@@ -28,7 +28,7 @@ class NodeAddress(NamedTuple):
     is_sentinel: bool = False
 
 
-class Read(NamedTuple):
+class StoreUrl(NamedTuple):
     """What a URL says."""
 
     several: str  # "cluster", "sentinel", or nothing for one server
@@ -37,7 +37,7 @@ class Read(NamedTuple):
     name: str  # of the master
 
 
-def read(url: str) -> Read:
+def read(url: str) -> StoreUrl:
     """Take a URL apart."""
     scheme, _, rest = url.removeprefix("async+").partition("://")
     scheme, _, several = scheme.replace("valkeys", "rediss").replace("valkey", "redis").partition("+")
@@ -53,7 +53,7 @@ def read(url: str) -> Read:
         if name in _NOT_FOR_A_URL:
             raise InvalidRule(f"store {safe(url)} has {show(name)} in its query, which a URL cannot set")
     if scheme == "unix":
-        return Read("", f"{scheme}://{secret}{at}{rest}{mark}{query}", [], "")
+        return StoreUrl("", f"{scheme}://{secret}{at}{rest}{mark}{query}", [], "")
     hosts, _, path = rest.partition("/")
     name, _, database = path.partition("/") if several == "sentinel" else ("", "", path)
     try:
@@ -68,7 +68,7 @@ def read(url: str) -> Read:
     if several == "sentinel" and not name:
         raise InvalidRule(f"store {safe(url)} has no name of a master; write {_FORMS[several]}")
     host = "localhost" if several else hosts
-    return Read(several, f"{scheme}://{secret}{at}{host}/{database}{mark}{query}", addresses, name)
+    return StoreUrl(several, f"{scheme}://{secret}{at}{host}/{database}{mark}{query}", addresses, name)
 
 
 _NOT_FOR_A_URL = ("connection_class", "connection_pool", "parser_class", "credential_provider", "retry", "path", "host")
