@@ -1,7 +1,8 @@
 """What tests look at or call inside of a limiter, in one place: no public name tells of it."""
 
 from ratekeeper.queues import queues_of
-from ratekeeper.stores.protocol import Receipt
+from ratekeeper.stores import AsyncRedisStore
+from ratekeeper.stores.protocol import Demand, Receipt
 
 
 def queues(limiter):
@@ -12,6 +13,12 @@ def queues(limiter):
 def demands(limiter, key, cost=1, operation="hit"):
     """What a call asks of a store."""
     return limiter._ruleset.demands(operation, key, cost)
+
+
+def mixed(limiter, asked):
+    """A request as no public name makes it: of each demand its operation, rule, key, cost and whether it binds."""
+    by_name = {binding.name: binding for binding in limiter._ruleset.bindings}
+    return [Demand(by_name[name], key, cost, operation, binds) for operation, name, key, cost, binds in asked]
 
 
 def below(limiter):
@@ -27,3 +34,23 @@ def give_back(limiter, key, cost, charged_us, ends_us, *, degraded=False):
     """Give back a hit of this cost that was admitted at that time and would have been forgotten at the other."""
     receipt = Receipt(charged_us, ends_us, degraded)
     return below(limiter).execute([each._replace(receipt=receipt) for each in demands(limiter, key, cost, "give_back")])
+
+
+def servers(store):
+    """What all connections of a Redis store share: tests put another server into its topology."""
+    return store._servers
+
+
+def connections(store):
+    """The connections of a Redis store, of the running event loop if it has loops: tests count those that are idle."""
+    return store._of_loop().connections if isinstance(store, AsyncRedisStore) else store._connections
+
+
+def batches(store):
+    """The batches of a Redis store of one server, of the running event loop: tests wait until they are under way."""
+    return store._of_loop().below if isinstance(store, AsyncRedisStore) else store._below
+
+
+def loops(store):
+    """What an asyncio store holds for each event loop: tests see to it that those that ended are let go."""
+    return store._loops

@@ -24,6 +24,7 @@ from ratekeeper import (
     TokenBucket,
     fallback,
 )
+from ratekeeper.clock import stopwatch
 from ratekeeper.stores import RedisStore
 from ratekeeper.stores import breaker as breakers
 from ratekeeper.testing import ManualClock
@@ -154,7 +155,7 @@ def test_callers_that_do_not_wait_for_their_deadline_let_the_store_be_taken_for_
             assert limiter.store.is_away
             server.signal(signal.SIGCONT)
             until_probed(limiter)
-            calls = limiter.store._hub().lane(None)._calls
+            calls = inside.batches(limiter.store)._under_way
             await until_async(lambda: not calls, "the call has come to its end")
             probe = asyncio.ensure_future(limiter.hit("k"))
             await until_async(lambda: calls, "it is sent")
@@ -192,11 +193,11 @@ def test_a_later_part_of_a_request_ends_with_the_whole_though_others_came_before
         async with AsyncLimiter(FixedWindow(10, 86_400), server.url, on_error="raise", deadline=10) as limiter:
             await limiter.hit("k")
             server.signal(signal.SIGSTOP)
-            lane = limiter.store._hub().lane(None)
+            batches = inside.batches(limiter.store)
             request = inside.demands(limiter, "k")
-            now = asyncio.get_running_loop().time()
-            other = lane.enter(request, now + 10)
-            part = lane.enter(request, now + 0.1, now - 9.9)
+            now = stopwatch()
+            other = batches.execute(request, now + 10_000_000_000)
+            part = batches.execute(request, now + 100_000_000, now - 9_900_000_000)
             ended, _ = await asyncio.wait([other, part], return_when=asyncio.FIRST_COMPLETED)
             server.signal(signal.SIGCONT)
             assert ended == {part}
@@ -304,7 +305,7 @@ def test_what_was_taken_from_redis_is_not_given_back_to_this_process(server):
 def test_a_child_that_is_forked_while_a_lock_is_held_still_decides(server):
     limiter = Limiter(RULES, server.url, on_error="raise", deadline=30)
     limiter.hit("k")
-    with untraced(), limiter.store.breaker._lock, limiter.store.denials._lock, limiter.store._desk(None)._lock:
+    with untraced(), limiter.store.breaker._lock, limiter.store.denials._lock, inside.batches(limiter.store)._lock:
         child = os.fork()
         if child == 0:
             status = 1

@@ -18,6 +18,7 @@ from ratekeeper import AsyncLimiter, Decision, Limiter, flows
 from ratekeeper.algorithms import BY_NAME
 from ratekeeper.rules import from_fields
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
+from ratekeeper.stores.protocol import Outcome
 from ratekeeper.testing import ManualClock
 from tests import clusters, inside, servers
 from tests.conformance.model import Answer
@@ -80,6 +81,23 @@ class Subject:
             self._run(awaited())
         else:
             inside.give_back(self.limiter, self.key, cost, charged_us, ends_us)
+
+    def ask(self, asked: list[tuple[str, str, Any, int, bool]], at_us: int | None = None) -> Outcome:
+        """Ask the store in one request: of each demand the operation, the rule, the key, the cost, whether it binds."""
+        if at_us is not None:
+            self._clock.set(Fraction(at_us, 1_000_000))
+        demands = inside.mixed(self.limiter, asked)
+        below = inside.below(self.limiter)
+
+        async def awaited() -> Outcome:
+            crowd = [
+                flows.result(below.execute(inside.demands(self.limiter, ("crowd", number), 1, "peek")))
+                for number in range(self._driver.crowd)
+            ]
+            outcome, *_ = await asyncio.gather(flows.result(below.execute(demands)), *crowd)
+            return outcome
+
+        return self._run(awaited()) if self._driver.kind is AsyncLimiter else below.execute(demands)
 
     def stored(self, at_us: int) -> object:
         """Return what the store holds for the key, as it is."""

@@ -3,7 +3,8 @@ import pytest
 from ratekeeper import InvalidRule
 from ratekeeper.stores import MemoryStore, RedisStore, from_url
 from ratekeeper.stores.redis import urls
-from ratekeeper.stores.redis.exchange import Address
+from ratekeeper.stores.redis.urls import NodeAddress
+from tests import inside
 
 
 @pytest.mark.parametrize("url", ["memory://", "async+memory://"])
@@ -92,12 +93,12 @@ def test_addresses_are_read_from_a_url(url, addresses):
     ("url", "address"),
     [
         ("redis://h:1/0?password=p@ss/w", None),
-        ("redis+cluster://h:1?password=p@ss/w", Address("h", 1)),
-        ("redis+sentinel://h:1/m?sentinel_password=p@ss/w", Address("h", 1, is_sentinel=True)),
+        ("redis+cluster://h:1?password=p@ss/w", NodeAddress("h", 1)),
+        ("redis+sentinel://h:1/m?sentinel_password=p@ss/w", NodeAddress("h", 1, is_sentinel=True)),
     ],
 )
 def test_a_password_in_the_query_may_have_what_ends_one_in_front_of_the_host(url, address):
-    _, arguments = from_url(url).topology.connection(address)
+    _, arguments = inside.servers(from_url(url)).topology.connection(address)
     assert (arguments["host"], arguments["port"], arguments["password"]) == ("h", 1, "p@ss/w")
 
 

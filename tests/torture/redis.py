@@ -23,6 +23,7 @@ from ratekeeper import (
     TokenBucket,
 )
 from ratekeeper.algorithms import Rule
+from tests import inside
 from tests.servers import RedisServer, newest, programs
 from tests.torture import progress
 from tests.torture.crowds import check_times, logged, until
@@ -122,8 +123,8 @@ def cancelled(tasks: int = 20_000) -> str:
             ends = await asyncio.gather(*calls, return_exceptions=True)
             failed = [end for end in ends if isinstance(end, Exception)]
             assert not failed, f"{len(failed)} failed: {failed[0]!r}"
-            hub = limiter.store._hub()
-            left = (len(hub.lane(None)._waiting), len(hub._idle[None]) <= 4)
+            store = limiter.store
+            left = (len(inside.batches(store)._waiting), len(inside.connections(store)._idle[None]) <= 4)
             assert left == (0, True), "something was left behind"
             return sum(isinstance(end, Decision) for end in ends), len(asyncio.all_tasks()) - 1
 

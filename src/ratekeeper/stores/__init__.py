@@ -15,8 +15,8 @@ from ratekeeper.stores.memory import MemoryStore
 from ratekeeper.stores.protocol import Store
 
 if TYPE_CHECKING:
-    from ratekeeper.stores.redis.asynchronous import AsyncRedisStore
-    from ratekeeper.stores.redis.sync import RedisStore
+    from ratekeeper.stores.redis.asyncio_store import AsyncRedisStore
+    from ratekeeper.stores.redis.thread_store import RedisStore
 
 __all__ = ["AsyncRedisStore", "MemoryStore", "RedisStore", "Store", "from_url"]
 
@@ -24,11 +24,11 @@ __all__ = ["AsyncRedisStore", "MemoryStore", "RedisStore", "Store", "from_url"]
 def __getattr__(name: str) -> Any:
     """Import the Redis stores when they are used."""
     if name == "RedisStore":
-        from ratekeeper.stores.redis.sync import RedisStore
+        from ratekeeper.stores.redis.thread_store import RedisStore
 
         return RedisStore
     if name == "AsyncRedisStore":
-        from ratekeeper.stores.redis.asynchronous import AsyncRedisStore
+        from ratekeeper.stores.redis.asyncio_store import AsyncRedisStore
 
         return AsyncRedisStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -44,10 +44,10 @@ def from_url(url: str, *, for_asyncio: bool = False) -> Store:
     scheme = scheme.removeprefix("async+")
     if separator and scheme in SCHEMES:
         if for_asyncio:
-            from ratekeeper.stores.redis.asynchronous import AsyncRedisStore
+            from ratekeeper.stores.redis.asyncio_store import AsyncRedisStore
 
             return AsyncRedisStore(url)
-        from ratekeeper.stores.redis.sync import RedisStore
+        from ratekeeper.stores.redis.thread_store import RedisStore
 
         return RedisStore(url)
     if not separator or scheme != "memory":

@@ -23,7 +23,7 @@ from ratekeeper import (
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores import AsyncRedisStore, RedisStore
 from ratekeeper.stores.redis.wire import slot_of
-from tests import clusters, servers
+from tests import clusters, inside, servers
 from tests.clusters import client
 from tests.faces import FACES
 
@@ -127,14 +127,15 @@ TWO = {"first": FixedWindow(50, "365d"), "last": FixedWindow(50, "365d")}
 
 def before_the_charge(monkeypatch, limiter, key, action):
     """Do something just before the part of a hit that has this key is charged."""
-    node_of = limiter.store._node_of
+    servers = inside.servers(limiter.store)
+    node_of = servers.node_of
 
     def interposed(request):
         if (request[0].operation, request[0].key) == ("hit", key):
             action()
         return node_of(request)
 
-    monkeypatch.setattr(limiter.store, "_node_of", interposed)
+    monkeypatch.setattr(servers, "node_of", interposed)
 
 
 def pause(server, seconds):

@@ -9,8 +9,8 @@ import redis.sentinel
 from ratekeeper import AsyncLimiter, FixedWindow, Limiter
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores import AsyncRedisStore, RedisStore
-from ratekeeper.stores.redis.exchange import Address
-from tests import clusters, servers
+from ratekeeper.stores.redis.urls import NodeAddress
+from tests import clusters, inside, servers
 from tests.clusters import client
 
 STRICT = {"on_error": "raise", "deadline": 10.0}
@@ -68,7 +68,7 @@ def test_existing_clients_of_a_sentinel_say_where_it_is(sentinels):
 def test_without_a_master_and_a_sentinel_nobody_else_is_asked(sentinels):
     gone = f"127.0.0.1:{servers.free_port()}"
     with Limiter(RULE, f"redis+sentinel://{gone}/nobody", **STRICT) as limiter:
-        limiter.store.topology._master = Address("127.0.0.1", servers.free_port())
+        inside.servers(limiter.store).topology._master = NodeAddress("127.0.0.1", servers.free_port())
         for reason in ("Connection refused", "no sentinel named the master"):
             with pytest.raises(StoreUnavailable, match=reason):
                 limiter.hit("k")

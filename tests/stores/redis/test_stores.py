@@ -36,10 +36,9 @@ from ratekeeper import (
 from ratekeeper.clock import stopwatch
 from ratekeeper.flows import _undoing
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
-from ratekeeper.stores.redis import connect, script
-from ratekeeper.stores.redis import desk as desks
-from ratekeeper.stores.redis.base import tells
-from ratekeeper.stores.redis.turns import Turns
+from ratekeeper.stores.redis import asyncio_batches, script, thread_batches, thread_connections
+from ratekeeper.stores.redis.batching import tells
+from ratekeeper.stores.redis.semaphore import SignalSafeSemaphore
 from ratekeeper.stores.redis.urls import safe
 from ratekeeper.testing import ManualClock
 from tests import inside, servers
@@ -206,8 +205,8 @@ def test_each_caller_who_asks_the_same_counts_once_as_a_failure(server, client):
             await limiter.hit("k")
             server.signal(signal.SIGSTOP)
             await half_leave(limiter, 10, 0.05)
-            lane = limiter.store._hub().lane(None)
-            await until_async(lambda: not lane._calls, "the call has come to its end")
+            batches = inside.batches(limiter.store)
+            await until_async(lambda: not batches._under_way, "the call has come to its end")
             return limiter.store.breaker.failures
 
     for _ in range(5):  # what was itself held up on its way counts as nobody's failure
@@ -239,6 +238,42 @@ def test_a_log_that_raises_leaves_nobody_without_an_answer(server, client):
     finally:
         log.removeHandler(broken)
         server.signal(signal.SIGCONT)
+
+
+def test_a_log_that_raises_while_a_request_is_given_up_keeps_nobody_waiting(server, client, monkeypatch):
+    """One request is given up and the log raises; the next one is given up in time all the same, and the last."""
+    monkeypatch.setattr(asyncio_batches, "_LATE_NS", 10**12)  # private: a busy machine tells as well as a quiet one
+
+    class Broken(logging.Handler):
+        def emit(self, record):
+            raise RuntimeError(record)
+
+    async def scenario():
+        raised = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
+        store = AsyncRedisStore(server.url)
+        limiters = [
+            AsyncLimiter("fixed-window 100/year", store, on_error="raise", deadline=deadline)
+            for deadline in (0.3, 0.6, 20)
+        ]
+        server.signal(signal.SIGSTOP)
+        hits = [asyncio.ensure_future(limiter.hit("k")) for limiter in limiters]
+        await asyncio.wait(hits[:2], timeout=6)
+        ended = [hit.done() for hit in hits]
+        await store.close()
+        ends = await asyncio.gather(*hits, return_exceptions=True)
+        return ended, [type(end) for end in ends], [type(error) for error in raised]
+
+    log, broken = logging.getLogger("ratekeeper"), Broken()
+    log.addHandler(broken)
+    try:
+        ended, ends, raised = asyncio.run(scenario())
+    finally:
+        log.removeHandler(broken)
+        server.signal(signal.SIGCONT)
+    assert raised == [RuntimeError]
+    assert ended == [True, True, False]
+    assert ends == [StoreUnavailable] * 3
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text)
@@ -318,22 +353,22 @@ def test_a_forked_child_has_connections_of_its_own(server, client):
 def test_a_child_that_is_forked_in_the_middle_of_a_call_leaves_the_connection_to_its_parent(
     server, client, monkeypatch
 ):
-    reply = connect._Bounded.reply
+    exchange = thread_connections._ThreadConnection.exchange  # private: where a call is under way
     child = None
     kept = -1
 
-    def reply_and_fork(connection):
+    def exchange_and_fork(connection, commands):
         nonlocal child
-        answer = reply(connection)
+        replies = exchange(connection, commands)
         child = os.fork() if child is None else child
-        return answer
+        return replies
 
     with Limiter("fixed-window 100/year", server.url, **STRICT) as limiter, untraced():
         limiter.hit("k")
-        monkeypatch.setattr(connect._Bounded, "reply", reply_and_fork)
+        monkeypatch.setattr(thread_connections._ThreadConnection, "exchange", exchange_and_fork)
         try:
             limiter.hit("k")
-            kept = sum(map(len, limiter.store._idle.values()))
+            kept = sum(map(len, inside.connections(limiter.store)._idle.values()))
         finally:
             if child == 0:
                 os._exit(kept)
@@ -352,7 +387,7 @@ def test_a_connection_that_was_reset_while_it_was_idle_is_not_used(server, clien
     async def scenario(proxy):
         limiter = AsyncLimiter("fixed-window 100/year", proxy.url, **STRICT)
         await limiter.hit("k")
-        (idle,) = limiter.store._hub()._idle[None]
+        (idle,) = inside.connections(limiter.store)._idle[None]
         proxy.reset()
         await until_async(lambda: idle._reader.exception() is not None, "it was reset")
         try:
@@ -509,7 +544,7 @@ def test_a_wait_that_is_cancelled_while_its_hit_is_under_way_gives_back(server, 
             await limiter.hit("k")
             waits = [asyncio.create_task(limiter.wait(("other", number))) for number in range(20)]
             waits += [asyncio.create_task(limiter.wait("k")) for _ in range(1)]
-            await until_async(lambda: limiter.store._hub().lane(None)._calls, "a call is under way")
+            await until_async(lambda: inside.batches(limiter.store)._under_way, "a call is under way")
             for wait in waits:
                 wait.cancel()
             ended = await asyncio.gather(*waits, return_exceptions=True)
@@ -531,11 +566,11 @@ def test_event_loops_that_ended_without_closing_leave_nothing_behind(server, cli
         for _ in range(10):
             asyncio.run(scenario())
         gc.collect()
-    assert len(limiter.store._hubs) == 1
+    assert len(inside.loops(limiter.store)) == 1
     assert client.info("clients")["connected_clients"] <= 3
 
     async def close():
-        limiter.store._hubs.clear()
+        inside.loops(limiter.store).clear()
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -607,11 +642,10 @@ def test_a_later_part_of_a_request_that_had_little_time_left_does_not_tell_that_
 
     async def scenario():
         await loops.hit("k")
-        loop = asyncio.get_running_loop()
         client.execute_command("CLIENT PAUSE", 400, "ALL")
         part = inside.demands(loops, "k")
         with pytest.raises(StoreUnavailable):
-            await loops.store._hub().lane(None).enter(part, loop.time() + 0.015, loop.time() - 0.985)
+            await inside.batches(loops.store).execute(part, stopwatch() + 15_000_000, stopwatch() - 985_000_000)
         await loops.close()
 
     with sync:
@@ -619,21 +653,21 @@ def test_a_later_part_of_a_request_that_had_little_time_left_does_not_tell_that_
         client.execute_command("CLIENT PAUSE", 400, "ALL")
         now = stopwatch()
         with pytest.raises(StoreUnavailable):
-            sync.store._desk(None).execute(part, now + 15_000_000, now - 985_000_000)
+            inside.batches(sync.store).execute(part, now + 15_000_000, now - 985_000_000)
         assert not sync.store.is_away
     asyncio.run(scenario())
     assert not loops.store.is_away
 
 
 def test_a_leader_that_is_interrupted_before_it_can_tell_the_others_leaves_nobody_waiting(server, client, monkeypatch):
-    hand_out = desks._hand_out
+    hand_out = thread_batches._hand_out
 
     def interrupted(batch, error):
         if len(batch) > 1:
             raise KeyboardInterrupt
         hand_out(batch, error)
 
-    monkeypatch.setattr(desks, "_hand_out", interrupted)
+    monkeypatch.setattr(thread_batches, "_hand_out", interrupted)
 
     def ask():
         try:
@@ -646,9 +680,9 @@ def test_a_leader_that_is_interrupted_before_it_can_tell_the_others_leaves_nobod
         server.signal(signal.SIGSTOP)
         try:
             calls = [Call(ask) for _ in range(2)]
-            until(lambda: len(limiter.store._desk(None)._leaders) == 2, "two calls are under way")
+            until(lambda: len(inside.batches(limiter.store)._leaders) == 2, "two calls are under way")
             calls += [Call(ask) for _ in range(2)]
-            until(lambda: len(limiter.store._desk(None)._waiting) == 2, "two go together into the next one")
+            until(lambda: len(inside.batches(limiter.store)._waiting) == 2, "two go together into the next one")
         finally:
             server.signal(signal.SIGCONT)
         ends = [call.outcome() for call in calls]
@@ -660,22 +694,22 @@ def test_a_leader_that_is_interrupted_before_it_can_tell_the_others_leaves_nobod
 
 def test_a_call_that_was_sent_late_does_not_tell_that_redis_is_away_though_its_leader_is_in_an_earlier_one(server):
     with RedisStoreFor(server) as store:
-        desk = store._desk(None)
+        batches = inside.batches(store)
         now = stopwatch()
-        other, leader = (desks._Place(None, now + 10_000_000) for _ in range(2))
+        other, leader = (thread_batches._ThreadRequest([], now + 10_000_000) for _ in range(2))
         other.sent_ns = leader.asked_ns = now - 90_000_000
         leader.leader = other
 
         def run_out_of_time(*_):
-            raise TimeoutError
+            raise StoreUnavailable("no time left") from TimeoutError()
 
-        store.decided = run_out_of_time
-        (result,) = desk._decided([None], leader)
+        inside.connections(store).decide = run_out_of_time
+        (result,) = batches._decide([[]], leader)
         assert not result.away
 
 
 def test_a_leader_with_little_time_left_does_not_bound_the_call_of_others(server, client):
-    class Crowded(desks.Desk):
+    class Crowded(thread_batches.ThreadBatches):
         """Lets the hasty one lead, and send nothing before another has come along."""
 
         def _serve(self, leader):
@@ -686,14 +720,14 @@ def test_a_leader_with_little_time_left_does_not_bound_the_call_of_others(server
     with RedisStoreFor(server) as store:
         patient = Limiter("fixed-window 100/year", store, **STRICT)
         hasty = Limiter("fixed-window 100/year", store, on_error="raise", deadline=0.1)
-        desk = store._desks[None] = Crowded(store, None)
+        batches = store._below = Crowded(inside.connections(store), store.breaker, lambda *_: None)
         patient.hit("k")
         server.signal(signal.SIGSTOP)
         try:
             first = Call(patient.hit, "k")
-            until(lambda: len(desk._leaders) == 1 and not desk._waiting, "a call is under way")
+            until(lambda: len(batches._leaders) == 1 and not batches._waiting, "a call is under way")
             second = Call(hasty.hit, "k")
-            until(lambda: len(desk._leaders) == 2, "the hasty one leads")
+            until(lambda: len(batches._leaders) == 2, "the hasty one leads")
             third = Call(patient.hit, "k")
             with pytest.raises(StoreUnavailable):
                 second.outcome()
@@ -760,16 +794,16 @@ def test_signals_that_interrupt_a_caller_harm_nobody_else(server, client, monkey
     # An interrupted leader takes those of its call with it, who are told so; nothing worse, and nothing for ever.
     assert all("interrupted" in str(error) for error in errors)
     assert not limiter.store.breaker.is_open
-    assert limiter.store._desk(None)._leaders == set()
+    assert inside.batches(limiter.store)._leaders == set()
     assert limiter.hit("k").allowed
     limiter.close()
 
 
 def test_who_finds_no_room_to_ask_in_time_is_told_so():
-    turns = Turns(1)
+    semaphore = SignalSafeSemaphore(1)
     with pytest.raises(StoreUnavailable, match="did not answer in time"):
-        turns.take(stopwatch(), turns.take, stopwatch() + 10_000_000, int)
-    assert turns.take(stopwatch(), int) == 0
+        semaphore.call(stopwatch(), semaphore.call, stopwatch() + 10_000_000, int)
+    assert semaphore.call(stopwatch(), int) == 0
 
 
 def test_a_rule_that_only_looks_does_not_shorten_the_life_of_what_another_wrote(server, client):
@@ -804,7 +838,7 @@ def test_a_store_forgets_the_rules_of_limiters_that_are_gone(server, client):
         for number in range(20):
             Limiter(f"fixed-window {number + 1}/year", store, **STRICT).hit("k")
         gc.collect()
-        assert (len(store._wires), len(store._bound)) == (0, 0)
+        assert len(inside.servers(store).codec) == 0
 
 
 @contextmanager
@@ -917,11 +951,13 @@ def test_a_hit_that_is_under_way_is_not_counted_twice_against_who_waits_behind_i
 
 @pytest.fixture(params=["with hiredis", "without hiredis"])
 def parser(request, monkeypatch):
-    connect._parser.cache_clear()
+    thread_connections.parser_class.cache_clear()
+    thread_connections.thread_connection.cache_clear()
     if request.param == "without hiredis":
         monkeypatch.setattr("redis.connection.DefaultParser", _RESP2Parser)
     yield
-    connect._parser.cache_clear()
+    thread_connections.parser_class.cache_clear()
+    thread_connections.thread_connection.cache_clear()
 
 
 @pytest.mark.usefixtures("parser")
@@ -1046,9 +1082,9 @@ def test_a_thread_may_take_the_last_connection_from_who_closes_the_store(limiter
         def __len__(self):
             return 1
 
-    limiter.store._idle[None] = Emptied()
+    inside.connections(limiter.store)._idle[None] = Emptied()
     limiter.store.close()
-    limiter.store._idle.clear()
+    inside.connections(limiter.store)._idle.clear()
     assert limiter.hit("k").allowed
 
 

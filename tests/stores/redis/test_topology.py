@@ -3,28 +3,37 @@
 import pytest
 from redis.exceptions import MasterDownError, ReadOnlyError
 
+from ratekeeper import flows
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.redis.exchange import Address, Unanswered, Unit, Unsent, converse
+from ratekeeper.stores.redis.redis_errors import Unanswered, Unsent
+from ratekeeper.stores.redis.routing import Bundle, send
 from ratekeeper.stores.redis.topology import Cluster, Sentinel
+from ratekeeper.stores.redis.urls import NodeAddress
 
-ONE, TWO, THREE, FOUR, FIVE = (Address("a-host", port) for port in range(1, 6))
+ONE, TWO, THREE, FOUR, FIVE = (NodeAddress("a-host", port) for port in range(1, 6))
 CONNECTING = (object, {})
 NO_CLUSTER = Exception("ERR This instance has cluster support disabled")
 
 
-def asked_in(flow, replies):
-    """Drive a flow with what each server replies to everything; return who was asked, and what came of it."""
+def asked_in(flow_of, replies):
+    """Run a flow with what each server replies to everything; return who was asked, and what came of it."""
     asked = []
+
+    def exchange(node, commands, share=1.0):
+        asked.append(node)
+        if isinstance(replies[node], Unanswered):
+            raise replies[node]
+        return [replies[node]] * len(commands)
+
     try:
-        send = next(flow)
-        while True:
-            asked.append(send.address)
-            reply = replies[send.address]
-            send = flow.throw(reply) if isinstance(reply, Unanswered) else flow.send([reply] * len(send.commands))
-    except StopIteration:
-        return asked, None
+        flows.run(flow_of(exchange))
     except StoreUnavailable as error:
         return asked, error
+    return asked, None
+
+
+def sending(topology, bundle):
+    return lambda exchange: send(topology, [bundle], exchange)
 
 
 def slots_of(address):
@@ -39,20 +48,20 @@ def named(address):
 def test_a_node_that_cannot_tell_the_slots_is_asked_last_the_next_time(useless):
     cluster = Cluster(CONNECTING, [ONE, TWO, THREE, FOUR])
     replies = {ONE: useless, TWO: useless, THREE: useless, FOUR: slots_of(FOUR)}
-    asked, error = asked_in(cluster.discover(), replies)
+    asked, error = asked_in(cluster.discover, replies)
     assert asked == [ONE, TWO, THREE]
     assert error is not None
-    assert asked_in(cluster.discover(), replies) == ([FOUR], None)
+    assert asked_in(cluster.discover, replies) == ([FOUR], None)
 
 
 @pytest.mark.parametrize("useless", [None, NO_CLUSTER, Unanswered()], ids=["no master", "no sentinel", "no answer"])
 def test_a_sentinel_that_cannot_name_the_master_is_asked_last_the_next_time(useless):
     sentinel = Sentinel(CONNECTING, CONNECTING, [ONE, TWO, THREE, FOUR], "a-master")
     replies = {ONE: useless, TWO: useless, THREE: useless, FOUR: named(FIVE)}
-    asked, error = asked_in(sentinel.discover(), replies)
+    asked, error = asked_in(sentinel.discover, replies)
     assert asked == [ONE, TWO, THREE]
     assert error is not None
-    assert asked_in(sentinel.discover(), replies) == ([FOUR], None)
+    assert asked_in(sentinel.discover, replies) == ([FOUR], None)
 
 
 def test_of_a_master_that_is_away_another_sentinel_is_asked():
@@ -60,9 +69,9 @@ def test_of_a_master_that_is_away_another_sentinel_is_asked():
     sentinel = Sentinel(CONNECTING, CONNECTING, [ONE, TWO], "a-master")
     gone, master = THREE, FOUR
     replies = {ONE: named(gone), TWO: named(master), gone: Unsent(), master: b"decided"}
-    unit = Unit(None, [(b"EVALSHA",)])
-    assert asked_in(converse(sentinel, [unit]), replies) == ([ONE, gone, TWO, master], None)
-    assert unit.replies == [b"decided"]
+    bundle = Bundle(None, [(b"EVALSHA",)])
+    assert asked_in(sending(sentinel, bundle), replies) == ([ONE, gone, TWO, master], None)
+    assert bundle.replies == [b"decided"]
 
 
 @pytest.mark.parametrize("refusal", [ReadOnlyError(""), MasterDownError("")], ids=["READONLY", "MASTERDOWN"])
@@ -70,9 +79,9 @@ def test_what_a_master_refuses_that_has_become_a_replica_is_sent_to_the_next(ref
     sentinel = Sentinel(CONNECTING, CONNECTING, [ONE, TWO], "a-master")
     demoted, master = THREE, FOUR
     replies = {ONE: named(demoted), TWO: named(master), demoted: refusal, master: b"decided"}
-    unit = Unit(None, [(b"EVALSHA",)])
-    assert asked_in(converse(sentinel, [unit]), replies) == ([ONE, demoted, TWO, master], None)
-    assert unit.replies == [b"decided"]
+    bundle = Bundle(None, [(b"EVALSHA",)])
+    assert asked_in(sending(sentinel, bundle), replies) == ([ONE, demoted, TWO, master], None)
+    assert bundle.replies == [b"decided"]
 
 
 def test_of_a_node_that_is_away_another_node_is_asked():
@@ -80,15 +89,15 @@ def test_of_a_node_that_is_away_another_node_is_asked():
     cluster = Cluster(CONNECTING, [ONE, TWO])
     gone, master = THREE, FOUR
     replies = {ONE: slots_of(gone), TWO: slots_of(master), gone: Unsent(), master: b"decided"}
-    unit = Unit(0, [(b"EVALSHA",)])
-    assert asked_in(converse(cluster, [unit]), replies) == ([ONE, gone, TWO, master], None)
-    assert unit.replies == [b"decided"]
+    bundle = Bundle(0, [(b"EVALSHA",)])
+    assert asked_in(sending(cluster, bundle), replies) == ([ONE, gone, TWO, master], None)
+    assert bundle.replies == [b"decided"]
 
 
 def test_who_told_is_asked_again_before_those_who_may_be_gone_as_well():
     cluster = Cluster(CONNECTING, [ONE, TWO, THREE, FOUR])
     gone = FIVE
     replies = dict.fromkeys([TWO, THREE, FOUR, gone], Unsent()) | {ONE: slots_of(gone)}
-    unit = Unit(0, [(b"EVALSHA",)])
-    assert asked_in(converse(cluster, [unit]), replies) == ([ONE, gone, TWO, ONE], None)
+    bundle = Bundle(0, [(b"EVALSHA",)])
+    assert asked_in(sending(cluster, bundle), replies) == ([ONE, gone, TWO, ONE], None)
     assert cluster.is_known

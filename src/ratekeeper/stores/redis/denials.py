@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import RuleAnswer
 from ratekeeper.stores.protocol import Demand, Outcome, outcome_at
+from ratekeeper.stores.redis.redis_errors import Result
 
 _MOST = 10_000
 
@@ -56,16 +57,31 @@ class Denials:
         passed_us = now // 1000 - replied_ns // 1000
         return outcome_at(outcome.now_us + passed_us, [_later(answer, passed_us) for answer in outcome.answers])
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no denial holds any more: then a hit that was admitted need not be noted."""
-        since_ns = self._since_ns
-        if self._held and not since_ns <= self.timer() < self._latest_ns:
-            with self._lock:  # what was admitted since is not known to them, if a clock comes back to their time
-                self._held.clear()
-                self._by_key.clear()
-                self._latest_ns = 0
-        return not self._held
+    def hear(self, requests: Sequence[Sequence[Demand]], results: Sequence[Result], sent_ns: int) -> None:
+        """Note what became of requests that were sent."""
+        holds = bool(self._held) and not self._all_are_over()
+        for demands, result in zip(requests, results, strict=True):
+            if type(result) is not Outcome:
+                self._doubt(demands)
+            elif holds or result[3] or demands[0][3] != "hit" or (len(demands) > 1 and _gives_back(demands)):
+                self.note(demands, result, sent_ns if self.timer is stopwatch else result.now_us * 1000)
+                holds = True  # otherwise hits were admitted, and there is no denial that this could end
+
+    def _all_are_over(self) -> bool:
+        """Tell whether no denial holds any more: then a hit that was admitted need not be noted."""
+        if self._since_ns <= self.timer() < self._latest_ns:
+            return False
+        with self._lock:  # what was admitted since is not known to them, if a clock comes back to their time
+            self._held.clear()
+            self._by_key.clear()
+            self._latest_ns = 0
+        return True
+
+    def _doubt(self, demands: Sequence[Demand]) -> None:
+        """Drop the denials that a change ends if it was executed, though nobody heard of it."""
+        if _gives_back(demands):
+            with self._lock:
+                self._forget(demands)
 
     def note(self, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
         """Hold a denial; drop those of keys that have changed."""
@@ -113,6 +129,13 @@ class Denials:
                 requests.discard(request)
                 if not requests:
                     del self._by_key[key]
+
+
+def _gives_back(demands: Sequence[Demand]) -> bool:
+    for demand in demands:  # noqa: SIM110 - in half the time of any(), for each request that has several demands
+        if demand.operation not in ("hit", "peek"):
+            return True
+    return False
 
 
 def _request(demands: Sequence[Demand]) -> Hashable:

@@ -29,3 +29,10 @@ def _part(name: str) -> str:
 
 TEXT = _assemble()
 SHA = hashlib.sha1(TEXT.encode(), usedforsecurity=False).hexdigest()
+CALL = (b"EVALSHA", SHA.encode())  # by hash; the number of keys, the keys and the argument follow
+_IN_FULL = (b"EVAL", TEXT.encode())
+
+
+def in_full(call: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return the same call with the script itself, for a server that does not know it yet."""
+    return _IN_FULL + call[len(CALL) :]

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.redis.exchange import Address, Flow, Send, Unanswered
+from ratekeeper.flows import Flow
+from ratekeeper.stores.redis.redis_errors import Unanswered
+from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.redis.wire import SLOTS
 
 _SHARE = 0.5  # of the time that is left for one server that may know; the others want some as well
 _TRIES = 3  # servers that are asked within one deadline; who could not tell is behind the others next time
 
 Connecting = tuple[type[Any], dict[str, Any]]  # the class of connection and its arguments
+Command = tuple[bytes, ...]
+
+
+class Exchange(Protocol):
+    """What sends commands to one server, once: the step of a flow that finds out which server to ask."""
+
+    def __call__(self, node: NodeAddress | None, commands: Sequence[Command], share: float = 1.0) -> Any:
+        """Return the replies, or what is awaited for them, in this share of the time that is left; or Unanswered.
+
+        A reply that is an error is returned; without a `node` it is the only server that is asked.
+        """
 
 
 class Standalone:
@@ -25,26 +38,26 @@ class Standalone:
     def __init__(self, connecting: Connecting) -> None:
         self._connecting = connecting
 
-    def address(self, slot: int | None) -> Address | None:  # noqa: ARG002 - the same for all
+    def node_of(self, slot: int | None) -> NodeAddress | None:  # noqa: ARG002 - the same for all
         """Return where a slot is; None: on the only server, or nobody knows."""
         return None
 
-    def connection(self, address: Address | None) -> Connecting:  # noqa: ARG002 - the same for all
+    def connection(self, address: NodeAddress | None) -> Connecting:  # noqa: ARG002 - the same for all
         """Return how to connect."""
         return self._connecting
 
-    def knows(self, address: Address | None) -> bool:
+    def knows(self, address: NodeAddress | None) -> bool:
         """Tell whether connections to a server may be needed again."""
         return address is None
 
-    def holds(self, address: Address | None) -> bool:  # noqa: ARG002 - the only one holds all
+    def holds(self, address: NodeAddress | None) -> bool:  # noqa: ARG002 - the only one holds all
         """Tell whether a server has keys to decide on."""
         return True
 
-    def suspect(self, address: Address | None) -> None:
+    def suspect(self, address: NodeAddress | None) -> None:
         """Note that a server did not answer as the one that it was taken for."""
 
-    def discover(self) -> Flow:
+    def discover(self, exchange: Exchange) -> Flow[None]:  # noqa: ARG002 - it is known
         """Find out which server is where."""
         yield from ()
 
@@ -55,43 +68,43 @@ class Sentinel(Standalone):
     may_move = True
 
     def __init__(
-        self, connecting: Connecting, to_sentinels: Connecting, sentinels: Sequence[Address], name: str
+        self, connecting: Connecting, to_sentinels: Connecting, sentinels: Sequence[NodeAddress], name: str
     ) -> None:
         super().__init__(connecting)
         self._to_sentinels = to_sentinels
         self._sentinels = tuple(sentinels)
         self._name = name
-        self._master: Address | None = None
+        self._master: NodeAddress | None = None
 
     @property
     def is_known(self) -> bool:  # type: ignore[override]
         return self._master is not None
 
-    def address(self, slot: int | None) -> Address | None:  # noqa: ARG002
+    def node_of(self, slot: int | None) -> NodeAddress | None:  # noqa: ARG002
         return self._master
 
-    def connection(self, address: Address | None) -> Connecting:
+    def connection(self, address: NodeAddress | None) -> Connecting:
         return _to(address, self._to_sentinels if address and address.is_sentinel else self._connecting)
 
-    def knows(self, address: Address | None) -> bool:
+    def knows(self, address: NodeAddress | None) -> bool:
         return address == self._master
 
-    def suspect(self, address: Address | None) -> None:
+    def suspect(self, address: NodeAddress | None) -> None:
         if address == self._master:
             self._master = None
             self._sentinels = _as_second(self._sentinels)
 
-    def discover(self) -> Flow:
+    def discover(self, exchange: Exchange) -> Flow[None]:
         question = (b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._name.encode())
         last: object = None
         for sentinel in self._sentinels[:_TRIES]:
             try:
-                (reply,) = yield Send(sentinel, [question], _SHARE)
+                (reply,) = yield exchange(sentinel, [question], _SHARE)
             except Unanswered as error:
                 last = error.__cause__
             else:
                 if isinstance(reply, list) and len(reply) == 2:
-                    self._master = Address(reply[0].decode(), int(reply[1]))
+                    self._master = NodeAddress(reply[0].decode(), int(reply[1]))
                     return
                 last = reply or f"it knows no master {self._name!r}"
             self._sentinels = _as_last(sentinel, self._sentinels)
@@ -107,53 +120,53 @@ class Cluster(Standalone):
     def __init__(
         self,
         connecting: Connecting,
-        seeds: Sequence[Address],
+        seeds: Sequence[NodeAddress],
         remap: Callable[[tuple[str, int]], tuple[str, int]] | None = None,
     ) -> None:
         super().__init__(connecting)
         self._seeds = frozenset(seeds)
         self._to_ask = tuple(seeds)  # the nodes, and the seeds behind them; who could not tell is asked last
         self._remap = remap  # from the addresses that nodes tell to those that can be reached
-        self._table: list[Address | None] = [None] * SLOTS
-        self._masters: frozenset[Address | None] = frozenset()
+        self._table: list[NodeAddress | None] = [None] * SLOTS
+        self._masters: frozenset[NodeAddress | None] = frozenset()
         self.is_known = False  # whether the table can be relied on
 
-    def address(self, slot: int | None) -> Address | None:
+    def node_of(self, slot: int | None) -> NodeAddress | None:
         known = self._table[slot] if slot is not None else None
         return known or self._to_ask[0]  # any node tells where a slot is
 
-    def connection(self, address: Address | None) -> Connecting:
+    def connection(self, address: NodeAddress | None) -> Connecting:
         return _to(address, self._connecting)
 
-    def knows(self, address: Address | None) -> bool:
+    def knows(self, address: NodeAddress | None) -> bool:
         return address in self._to_ask
 
-    def holds(self, address: Address | None) -> bool:
+    def holds(self, address: NodeAddress | None) -> bool:
         return address in self._masters
 
-    def suspect(self, address: Address | None) -> None:
+    def suspect(self, address: NodeAddress | None) -> None:
         self._to_ask = _as_last(address, self._to_ask)
         if self.is_known:
             self._to_ask = _as_second(self._to_ask)
         self.is_known = False
 
-    def named(self, host: str, port: int, told_by: Address) -> Address:
+    def named(self, host: str, port: int, told_by: NodeAddress) -> NodeAddress:
         """Return the address of a node as another tells it."""
         host = host or told_by.host
-        return Address(*self._remap((host, port))) if self._remap else Address(host, port)
+        return NodeAddress(*self._remap((host, port))) if self._remap else NodeAddress(host, port)
 
-    def moved(self, slot: int, address: Address) -> None:
+    def moved(self, slot: int, address: NodeAddress) -> None:
         """Note where a slot is now."""
         self._table[slot] = address
         self._masters |= {address}
         if address not in self._to_ask:
             self._to_ask = (address, *self._to_ask)
 
-    def discover(self) -> Flow:
+    def discover(self, exchange: Exchange) -> Flow[None]:
         last: object = None
         for node in self._to_ask[:_TRIES]:
             try:
-                (reply,) = yield Send(node, [(b"CLUSTER", b"SLOTS")], _SHARE)
+                (reply,) = yield exchange(node, [(b"CLUSTER", b"SLOTS")], _SHARE)
             except Unanswered as error:
                 last = error.__cause__
             else:
@@ -164,9 +177,9 @@ class Cluster(Standalone):
             self._to_ask = _as_last(node, self._to_ask)
         raise StoreUnavailable(f"no node of the cluster told which has which slot; the last one asked: {last}")
 
-    def _learn(self, ranges: Sequence[Any], told_by: Address) -> None:
-        table: list[Address | None] = [None] * SLOTS
-        nodes: dict[Address, None] = {}
+    def _learn(self, ranges: Sequence[Any], told_by: NodeAddress) -> None:
+        table: list[NodeAddress | None] = [None] * SLOTS
+        nodes: dict[NodeAddress, None] = {}
         for first, last, *servers in ranges:
             addresses = [self.named((host or b"").decode(), port, told_by) for host, port, *_ in servers]
             table[first : last + 1] = [addresses[0]] * (last + 1 - first)
@@ -182,18 +195,18 @@ class Cluster(Standalone):
 Topology = Standalone
 
 
-def _to(address: Address | None, connecting: Connecting) -> Connecting:
+def _to(address: NodeAddress | None, connecting: Connecting) -> Connecting:
     if address is None:
         raise StoreUnavailable("no server is known that has the key", away=False)
     kind, arguments = connecting
     return kind, arguments | {"host": address.host, "port": address.port}
 
 
-def _as_last(address: Address | None, addresses: tuple[Address, ...]) -> tuple[Address, ...]:
+def _as_last(address: NodeAddress | None, addresses: tuple[NodeAddress, ...]) -> tuple[NodeAddress, ...]:
     """Return the addresses with this one behind all others."""
     return (*(each for each in addresses if each != address), *(each for each in addresses if each == address))
 
 
-def _as_second(addresses: tuple[Address, ...]) -> tuple[Address, ...]:
+def _as_second(addresses: tuple[NodeAddress, ...]) -> tuple[NodeAddress, ...]:
     """Return the addresses with another one before the first: who told what is not so may be cut off."""
     return (*addresses[1:2], addresses[0], *addresses[2:])

@@ -8,7 +8,6 @@ from urllib.parse import parse_qsl
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
-from ratekeeper.stores.redis.exchange import Address
 
 PORT, SENTINEL_PORT = 6379, 26_379
 _NAMES = ("redis", "rediss", "valkey", "valkeys")
@@ -21,16 +20,24 @@ _FORMS = {
 }
 
 
-class Read(NamedTuple):
+class NodeAddress(NamedTuple):
+    """Where a server is."""
+
+    host: str
+    port: int
+    is_sentinel: bool = False
+
+
+class StoreUrl(NamedTuple):
     """What a URL says."""
 
     several: str  # "cluster", "sentinel", or nothing for one server
     plain: str  # the URL of one server with everything but the addresses, as redis-py reads it
-    addresses: list[Address]
+    addresses: list[NodeAddress]
     name: str  # of the master
 
 
-def read(url: str) -> Read:
+def read(url: str) -> StoreUrl:
     """Take a URL apart."""
     scheme, _, rest = url.removeprefix("async+").partition("://")
     scheme, _, several = scheme.replace("valkeys", "rediss").replace("valkey", "redis").partition("+")
@@ -46,7 +53,7 @@ def read(url: str) -> Read:
         if name in _NOT_FOR_A_URL:
             raise InvalidRule(f"store {safe(url)} has {show(name)} in its query, which a URL cannot set")
     if scheme == "unix":
-        return Read("", f"{scheme}://{secret}{at}{rest}{mark}{query}", [], "")
+        return StoreUrl("", f"{scheme}://{secret}{at}{rest}{mark}{query}", [], "")
     hosts, _, path = rest.partition("/")
     name, _, database = path.partition("/") if several == "sentinel" else ("", "", path)
     try:
@@ -61,7 +68,7 @@ def read(url: str) -> Read:
     if several == "sentinel" and not name:
         raise InvalidRule(f"store {safe(url)} has no name of a master; write {_FORMS[several]}")
     host = "localhost" if several else hosts
-    return Read(several, f"{scheme}://{secret}{at}{host}/{database}{mark}{query}", addresses, name)
+    return StoreUrl(several, f"{scheme}://{secret}{at}{host}/{database}{mark}{query}", addresses, name)
 
 
 _NOT_FOR_A_URL = ("connection_class", "connection_pool", "parser_class", "credential_provider", "retry", "path", "host")
@@ -87,7 +94,7 @@ def safe(url: str) -> str:
     return f"{scheme}{separator}{secret.partition(':')[0]}:***@{address}" if at else f"{scheme}{separator}{address}"
 
 
-def _address(text: str, port: int) -> Address:
+def _address(text: str, port: int) -> NodeAddress:
     host, colon, given = text.rpartition(":")
     if not colon or text.endswith("]"):  # an IPv6 address in brackets has colons of its own
         host, given = text, str(port)
@@ -95,4 +102,4 @@ def _address(text: str, port: int) -> Address:
     host.encode("idna")  # a UnicodeError is a ValueError
     if not host or not 0 < int(given) < 65_536:
         raise ValueError(text)
-    return Address(host, int(given), port == SENTINEL_PORT)
+    return NodeAddress(host, int(given), port == SENTINEL_PORT)

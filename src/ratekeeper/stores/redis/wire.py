@@ -5,10 +5,14 @@ from __future__ import annotations
 import binascii
 import hashlib
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
-from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.protocol import Binding, Demand, Key, Outcome, outcome_at
+from ratekeeper.clock import Clock
+from ratekeeper.errors import InvalidRule
+from ratekeeper.rates import show
+from ratekeeper.stores.protocol import Binding, Demand, Key, Operation, Outcome
+from ratekeeper.stores.redis import script
+from ratekeeper.stores.redis.redis_errors import no_decision
 
 MAX_COST = 1 << 43  # more than any limit and any usage: a larger cost has the same answer
 _LONG = 96  # bytes of an identity beyond which it is stored hashed
@@ -17,33 +21,30 @@ _ANSWER = 5  # integers
 SLOTS = 16_384  # of a cluster
 
 
-Result = Outcome | StoreUnavailable
+_new = tuple.__new__
 
 
-Request = Sequence[Demand]
-
-
-class Wire(NamedTuple):
+class EncodedRule(NamedTuple):
     """A binding as the script takes it."""
 
     head: bytes  # of its keys, up to and including the brace that opens the hash tag
-    rule: bytes  # the values that describe the rule
+    values: bytes  # that describe the rule
 
 
-def wire_of(binding: Binding) -> Wire:
+def encode_rule(binding: Binding) -> EncodedRule:
     """Work out what stays the same for all requests on a rule."""
     prefix, algorithm, name = binding.space
     parts = [prefix, binding.rule.short_name, name]
     if name.startswith(f"{algorithm} "):  # a rule that is named by its text: once is enough; no name is empty
         parts[2:] = "", name[len(algorithm) + 1 :]
     head = b":".join(_escape(part.encode("utf-8", "surrogatepass"), _SPECIAL + b":") for part in parts)
-    rule = b"".join((_text(binding.rule.script), *map(_number, binding.rule.numbers)))
-    return Wire(head + b":{", rule)
+    values = b"".join((_text(binding.rule.script), *map(_number, binding.rule.numbers)))
+    return EncodedRule(head + b":{", values)
 
 
-def key_name(wire: Wire, key: Key) -> bytes:
+def key_name(rule: EncodedRule, key: Key) -> bytes:
     """Name a key in Redis. All rules of one identity share a hash tag; no two identities share a name."""
-    return wire.head + _identity(key) + b"}"
+    return rule.head + _identity(key) + b"}"
 
 
 def slot_of(key: Key) -> int:
@@ -81,13 +82,21 @@ def _escape(text: bytes, special: bytes) -> bytes:
     return b"".join(b"%%%02X" % byte if byte in special else bytes((byte,)) for byte in text)
 
 
-def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wire]) -> tuple[list[bytes], bytes]:
+def encode(
+    now_us: int | None, requests: Sequence[Sequence[Demand]], rules: dict[int, EncodedRule]
+) -> tuple[list[bytes], bytes]:
     """Return the script's keys and its argument. Requests in a row that are alike become one run."""
     if now_us is None and len(requests) == 1 and len(requests[0]) == 1:
         binding, key, cost, operation, _, _ = requests[0][0]
         if operation == "hit":  # as most calls of a lone caller are
-            wire = wires[id(binding)]
-            return [key_name(wire, key)], wire.rule + _number(min(cost, MAX_COST))
+            rule = rules[id(binding)]
+            return [rule.head + _identity(key) + b"}"], rule.values + _number(min(cost, MAX_COST))
+    return _encode_runs(now_us, requests, rules)
+
+
+def _encode_runs(
+    now_us: int | None, requests: Sequence[Sequence[Demand]], rules: dict[int, EncodedRule]
+) -> tuple[list[bytes], bytes]:
     names: list[bytes] = []
     table: dict[int, int] = {}  # the rules, by the ids of their bindings, and their numbers
     parts: list[bytes] = []
@@ -103,27 +112,40 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
                 times += 1
                 continue
             last_key = key
-            names.append(key_name(wires[id(binding)], key))
+            names.append(rules[id(binding)].head + _identity(key) + b"}")
         else:
-            kind = tuple([(each.operation, id(each.binding), each.cost, each.binds, each.receipt) for each in demands])
-            names += [key_name(wires[id(demand.binding)], demand.key) for demand in demands]
+            kinds: list[Hashable] = []
+            for binding, key, cost, operation, binds, receipt in demands:
+                kinds += operation, id(binding), cost, binds, receipt
+                names.append(rules[id(binding)].head + _identity(key) + b"}")
+            kind = tuple(kinds)
         if kind == last and times == 1:
             count += 1
             continue
         if count:
             parts[at], parts[at + 1] = _number(count), _number(times)
         last, count, times, at = kind, 1, 1, len(parts)
-        parts += _ONE, _ONE, _number(len(demands))
-        for binding, _, cost, operation, binds, receipt in demands:
-            number = table.setdefault(id(binding), len(table) + 1)
-            parts += _text(operation), _TRUE if binds else _FALSE, _number(number), _number(min(cost, MAX_COST))
-            if operation == "give_back" and receipt is not None:
-                parts += _number(receipt.at_us), _number(receipt.ends_us)
+        parts += _encode_run(demands, table)
     parts[at], parts[at + 1] = _number(count), _number(times)
     time = _FALSE if now_us is None else _number(now_us)
-    rules = [wires[binding].rule for binding in table]
-    length = _length(2 + _RULE * len(rules) + len(parts))
-    return names, b"".join((length, time, _number(len(rules)), *rules, *parts))
+    length = b"\xdd" + (2 + _RULE * len(table) + len(parts)).to_bytes(4, "big")
+    values = [rules[binding_id].values for binding_id in table]
+    return names, b"".join((length, time, _number(len(table)), *values, *parts))
+
+
+def _encode_run(demands: Sequence[Demand], table: dict[int, int]) -> list[bytes]:
+    """Return what requests that are alike have in common; how many there are comes into its first two places."""
+    parts = [_ONE, _ONE, _number(len(demands))]
+    for binding, _, cost, operation, binds, receipt in demands:
+        parts += (
+            _OPERATIONS[operation],
+            _TRUE if binds else _FALSE,
+            _number(table.setdefault(id(binding), len(table) + 1)),
+            _number(min(cost, MAX_COST)),
+        )
+        if operation == "give_back" and receipt is not None:
+            parts += _number(receipt.at_us), _number(receipt.ends_us)
+    return parts
 
 
 # MessagePack, as much of it as is needed: it is one argument instead of a dozen, and Lua reads it at once.
@@ -131,20 +153,24 @@ def encode(now_us: int | None, requests: Sequence[Request], wires: dict[int, Wir
 _RULE = 5  # values that describe a rule
 _FALSE, _TRUE = b"\xc2", b"\xc3"
 _ONE = b"\x01"
-_SMALL = [bytes((value,)) for value in range(128)]
 _WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
-def _number(value: int) -> bytes:
-    return _SMALL[value] if 0 <= value < 128 else b"\xcf" + value.to_bytes(8, "big")
+class _Numbers(dict[int, bytes]):
+    """Numbers as they are sent. Small ones are ready, which is nearly all of them, and quicker than any call."""
+
+    def __missing__(self, value: int) -> bytes:
+        return b"\xcf" + value.to_bytes(8, "big")
 
 
-def _length(values: int) -> bytes:
-    return b"\xdd" + values.to_bytes(4, "big")
+_number = _Numbers({value: bytes((value,)) for value in range(128)}).__getitem__
 
 
 def _text(value: str) -> bytes:
     return bytes((0xA0 | len(value),)) + value.encode()
+
+
+_OPERATIONS = {operation: _text(operation) for operation in get_args(Operation)}
 
 
 def numbers_in(value: bytes) -> tuple[int, ...]:
@@ -162,17 +188,27 @@ def numbers_in(value: bytes) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def decode(reply: Sequence[int], requests: Sequence[Request]) -> list[Outcome]:
-    """Return the outcome of each request."""
-    if len(reply) == 2 + _ANSWER and len(requests) == 1:  # one demand, as most calls of a lone caller have
-        now, steady, allowed, remaining, retry, reset_after, delay = reply
-        answer = (allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay)
-        return [outcome_at(now, [answer], steady)]
+def decode(reply: Sequence[int], requests: Sequence[Sequence[Demand]]) -> list[Outcome]:
+    """Return the outcome of each request; StoreUnavailable if the reply is none of the script's."""
+    try:
+        if len(requests) == 1 and len(reply) == 2 + _ANSWER:  # one demand, as most calls of a lone caller have
+            now, steady, allowed, remaining, retry, reset_after, delay = reply
+            answer = (allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay)
+            return [_new(Outcome, (now, [answer], False, steady, ()))]  # in a third of the usual time
+        return _decode_many(reply, requests)
+    except (TypeError, ValueError, IndexError) as error:
+        raise no_decision(reply) from error
+
+
+def _decode_many(reply: Sequence[int], requests: Sequence[Sequence[Demand]]) -> list[Outcome]:
     now = reply[0]
     if len(reply) == 1 + (1 + _ANSWER) * len(requests):  # one demand each, nearly always
         rest = iter(reply[1:])
         return [
-            outcome_at(now, [(allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay)], steady)
+            _new(
+                Outcome,
+                (now, [(allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay)], False, steady, ()),
+            )
             for steady, allowed, remaining, retry, reset_after, delay in zip(*[rest] * (1 + _ANSWER), strict=True)
         ]
     outcomes = []
@@ -182,8 +218,59 @@ def decode(reply: Sequence[int], requests: Sequence[Request]) -> list[Outcome]:
         at += 1
         answers = []
         for _ in demands:
-            allowed, remaining, retry_after, reset_after, delay = reply[at : at + _ANSWER]
-            answers.append((allowed == 1, remaining, None if retry_after < 0 else retry_after, reset_after, delay))
+            allowed, remaining, retry, reset_after, delay = reply[at : at + _ANSWER]
+            answers.append((allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay))
             at += _ANSWER
-        outcomes.append(outcome_at(now, answers, steady))
+        outcomes.append(_new(Outcome, (now, answers, False, steady, ())))
     return outcomes
+
+
+class Codec:
+    """Makes commands of a store's requests, for the rules that it is bound to."""
+
+    def __init__(self) -> None:
+        self.clock: Clock | None = None
+        self._rules: dict[int, EncodedRule] = {}
+        self._bindings: dict[int, Binding] = {}  # keeps what the ids of the rules stand for
+
+    def bind(self, binding: Binding, clock: Clock | None) -> None:
+        """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
+        if self._rules and clock != self.clock:
+            raise InvalidRule(
+                f"clock {show(clock)} differs from this store's, {show(self.clock)}; use one clock a store"
+            )
+        self.clock = clock
+        self._bindings[id(binding)] = binding
+        self._rules[id(binding)] = encode_rule(binding)
+
+    def unbind(self, bindings: Sequence[Binding]) -> None:
+        """Forget a limiter's rules."""
+        for binding in bindings:
+            self._bindings.pop(id(binding), None)
+            self._rules.pop(id(binding), None)
+
+    def __len__(self) -> int:
+        return len(self._rules) + len(self._bindings)
+
+    def command(self, requests: Sequence[Sequence[Demand]]) -> tuple[bytes, ...]:
+        """Return the command that decides these requests."""
+        now_us = None if self.clock is None else self.now_us()
+        try:
+            names, argument = encode(now_us, requests, self._rules)
+        except KeyError:  # a limiter has gone while a request of it was on its way
+            rules = {id(each.binding): encode_rule(each.binding) for one in requests for each in one}
+            names, argument = encode(now_us, requests, rules)
+        return (*script.CALL, b"%d" % len(names), *names, argument)
+
+    def now_us(self) -> int | None:
+        """Return the injected clock's time in microseconds; None: the server's own counts."""
+        if self.clock is None:
+            return None
+        now = self.clock() // 1000
+        if now < 0:
+            raise InvalidRule(f"clock shows {now} us, which is before 1970; Redis stores need a time since then")
+        return now
+
+    def name(self, demand: Demand) -> bytes:
+        """Name a demand's key in Redis."""
+        return key_name(self._rules[id(demand.binding)], demand.key)

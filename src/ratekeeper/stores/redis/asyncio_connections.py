@@ -1,0 +1,138 @@
+"""The connections of one event loop: one exchange with one server at a time, on a connection that nobody else uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from ratekeeper import flows
+from ratekeeper.clock import stopwatch
+from ratekeeper.errors import StoreUnavailable
+from ratekeeper.stores.protocol import Demand
+from ratekeeper.stores.redis import redis_client
+from ratekeeper.stores.redis.redis_errors import Result, Unanswered, Unsent, interrupted, unavailable
+from ratekeeper.stores.redis.routing import Bundle, send
+from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, until
+from ratekeeper.stores.redis.topology import Command
+from ratekeeper.stores.redis.urls import NodeAddress
+from ratekeeper.stores.redis.wire import decode
+
+
+class AsyncioConnections:
+    """The connections of one event loop to the servers of a store."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._loop = asyncio.get_running_loop()
+        self._semaphore = asyncio.Semaphore(MOST_AT_ONCE)  # for what is not a decision
+        self._idle: dict[NodeAddress | None, list[Any]] = {}
+        self._closed = False
+
+    async def decide(self, requests: Sequence[Sequence[Demand]], ends_ns: int) -> Sequence[Result]:
+        """Have requests decided in one batch; return what became of each."""
+        servers = self._servers
+        try:
+            if not servers.topology.may_move:
+                (reply,) = await self.exchange(None, (servers.codec.command(requests),), ends_ns)
+                results = decode(reply, requests) if type(reply) is list else servers.results_of(reply, requests)
+                if results is not None:
+                    return results
+            return await flows.run_async(servers.decide(requests, until(ends_ns, self.exchange)))
+        except servers.troubles as error:
+            raise unavailable(error) from error
+        except Unanswered as error:
+            raise unavailable(error.__cause__ or error) from error.__cause__
+
+    async def ask(self, bundles: Sequence[Bundle], ends_ns: int) -> None:
+        """Send commands that are no decision; as many at a time as there are batches."""
+        await self._in_turn(send(self._servers.topology, bundles, until(ends_ns, self.exchange)), ends_ns)
+
+    async def find_nodes(self, ends_ns: int) -> None:
+        """Ask which node has which slot; who comes while somebody asks waits for that."""
+        await self._in_turn(self._discover(ends_ns), ends_ns)
+
+    def _discover(self, ends_ns: int) -> flows.Flow[None]:
+        servers = self._servers
+        if not servers.topology.is_known:
+            with servers.breaker.asking(ends_ns):
+                yield from servers.topology.discover(until(ends_ns, self.exchange))
+
+    async def _in_turn(self, flow: flows.Flow[None], ends_ns: int) -> None:
+        async def run() -> None:
+            async with self._semaphore:
+                await flows.run_async(flow)
+
+        try:
+            await asyncio.wait_for(run(), (ends_ns - stopwatch()) / 1e9)
+        except self._servers.troubles as error:
+            raise unavailable(error) from error
+
+    async def exchange(self, node: NodeAddress | None, commands: Sequence[Command], ends_ns: int) -> list[Any]:
+        """Send commands to a server (None: the only one) once, and return its replies; Unanswered if there are none."""
+        servers = self._servers
+        if stopwatch() >= ends_ns:
+            raise StoreUnavailable("no time was left to ask Redis", away=False)
+        connection = await self._take(node, ends_ns)
+        timeout_at, pack = redis_client.timeout_at(), redis_client.packer()
+        try:
+            asked = commands if node in servers.checked else servers.with_policy(node, commands)
+            packed = connection.pack_commands(asked) if pack is None else [b"".join(map(pack, asked))]
+            replies: list[Any] = []
+            async with timeout_at(self._loop.time() + (ends_ns - stopwatch()) / 1e9):
+                await connection.send_packed_command(packed, check_health=False)
+                for _ in asked:
+                    try:
+                        replies.append(await connection.read_response())
+                    except servers.refusal as error:
+                        replies.append(error)
+        except BaseException as error:
+            await connection.disconnect(nowait=True)  # what is read next on it would be another's
+            if isinstance(error, servers.troubles):
+                raise (interrupted() if self._loop.is_closed() else Unanswered()) from error
+            raise
+        if self._closed:
+            await connection.disconnect(nowait=True)
+        else:
+            self._idle.setdefault(node, []).append(connection)
+        return replies if len(replies) == len(commands) else servers.without_policy(node, replies)
+
+    async def close(self) -> None:
+        """Close the connections, and those that are in use once their exchange has come to its end."""
+        self._closed = True
+        for idle in self._idle.values():
+            while idle:
+                await idle.pop().disconnect(nowait=True)
+
+    async def _take(self, node: NodeAddress | None, ends_ns: int) -> Any:
+        """Return a connection that the server has not closed meanwhile."""
+        idle = self._idle.get(node)
+        while idle:
+            connection = idle.pop()
+            is_closing = connection._writer is None or connection._writer.is_closing()  # noqa: SLF001 - third-party
+            if connection.is_connected and not is_closing and not await connection.can_read():
+                return connection  # neither closed nor reset, which can_read does not tell, nor told what nobody asked
+            await connection.disconnect(nowait=True)
+        return await self._connect(node, ends_ns)
+
+    async def _connect(self, node: NodeAddress | None, ends_ns: int) -> Any:
+        await self._close_others()
+        kind, arguments = self._servers.topology.connection(node)
+        connection = kind(**arguments)
+        timeout_at = redis_client.timeout_at()
+        try:
+            async with timeout_at(self._loop.time() + (ends_ns - stopwatch()) / 1e9):
+                await connection.connect()
+        except self._servers.troubles as error:
+            await connection.disconnect(nowait=True)
+            raise (interrupted() if self._loop.is_closed() else Unsent()) from error
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def _close_others(self) -> None:
+        """Close connections to servers that are no part of the store any more."""
+        for node in [known for known in self._idle if not self._servers.topology.knows(known)]:
+            for connection in self._idle.pop(node, ()):
+                await connection.disconnect(nowait=True)

@@ -1,0 +1,93 @@
+"""AsyncRedisStore: decisions from event loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, NamedTuple
+
+from ratekeeper.clock import stopwatch
+from ratekeeper.stores.protocol import Demand, Inspection, Outcome, Snapshot
+from ratekeeper.stores.redis.asyncio_batches import AsyncioBatches
+from ratekeeper.stores.redis.asyncio_connections import AsyncioConnections
+from ratekeeper.stores.redis.asyncio_nodes import AsyncioNodes
+from ratekeeper.stores.redis.base_store import PATIENCE_NS, BaseRedisStore
+from ratekeeper.stores.redis.routing import Bundle
+
+_of_parents: list[Any] = []
+
+
+class _OfLoop(NamedTuple):
+    """What is below the store for one event loop."""
+
+    below: AsyncioBatches | AsyncioNodes
+    connections: AsyncioConnections
+
+
+class AsyncRedisStore(BaseRedisStore):
+    """Keeps state on Redis servers, for event loops; each loop has connections of its own."""
+
+    def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
+        super().__init__(source, for_asyncio=True, remember_denials=remember_denials)
+        self._loops: dict[asyncio.AbstractEventLoop, _OfLoop] = {}
+
+    def for_threads(self) -> AsyncRedisStore:
+        raise TypeError(f"{self!r} has to be awaited; a Limiter needs a RedisStore")
+
+    def for_asyncio(self) -> AsyncRedisStore:
+        return self
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        _of_parents.append(self._loops)  # if they were garbage, they would close what they share with a parent
+        self._loops = {}
+
+    def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
+        """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
+        if self.denials is not None:
+            known = self.denials.recall(demands)
+            if known is not None:
+                return known
+        below, _ = self._loops.get(asyncio.get_running_loop()) or self._of_loop()
+        return below.execute(demands, stopwatch() + PATIENCE_NS if ends_ns is None else ends_ns)
+
+    async def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
+        """Show how each demand's key is stored."""
+        return self._inspections(demands, await self._ask(demands, None))
+
+    async def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot:
+        """Return the time and the state of each demand's key."""
+        self._servers.refuse_if_away(demands)
+        return self._snapshot(demands, await self._ask(demands, ends_ns))
+
+    async def close(self) -> None:
+        """Close this loop's connections; the next decision opens new ones."""
+        below, connections = self._loops.pop(asyncio.get_running_loop(), (None, None))
+        if isinstance(below, AsyncioNodes):
+            await below.close()
+        elif below is not None:
+            below.close()
+        if connections is not None:
+            await connections.close()
+
+    async def _ask(self, demands: Sequence[Demand], ends_ns: int | None) -> list[Bundle]:
+        bundles = self._look(demands)
+        connections = self._of_loop().connections
+        await connections.ask(bundles, stopwatch() + PATIENCE_NS if ends_ns is None else ends_ns)
+        return bundles
+
+    def _of_loop(self) -> _OfLoop:
+        """Return what is below the store for the running event loop."""
+        loop = asyncio.get_running_loop()
+        known = self._loops.get(loop)
+        if known is None:
+            for ended in [other for other in list(self._loops) if other.is_closed()]:
+                self._loops.pop(ended, None)  # and with it its connections
+            connections = AsyncioConnections(self._servers)
+            below: AsyncioBatches | AsyncioNodes
+            if self._servers.topology.has_slots:
+                below = AsyncioNodes(self._servers, connections, self._heard)
+            else:
+                below = AsyncioBatches(connections, self._servers.breaker, self._heard)
+            known = self._loops[loop] = _OfLoop(below, connections)
+        return known

@@ -1,0 +1,114 @@
+"""What both Redis stores share: everything that needs no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ratekeeper import forks
+from ratekeeper.algorithms.rule import Rule
+from ratekeeper.clock import Clock, stopwatch
+from ratekeeper.stores.protocol import Binding, Demand, Inspection, QuickHit, Snapshot
+from ratekeeper.stores.redis import urls, wire
+from ratekeeper.stores.redis.denials import Denials
+from ratekeeper.stores.redis.redis_errors import Result, unavailable
+from ratekeeper.stores.redis.routing import Bundle
+from ratekeeper.stores.redis.servers import Heard, Servers
+from ratekeeper.stores.redis.topology import Command
+
+PATIENCE_NS = 1_000_000_000  # for what is not a decision, or has no deadline
+
+
+class BaseRedisStore:
+    """Redis servers, by URL or as an existing redis-py client or pool connects to them."""
+
+    may_be_away = True
+
+    def __init__(self, source: Any, *, for_asyncio: bool, remember_denials: bool) -> None:
+        self._shown = urls.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
+        self.denials = Denials() if remember_denials else None
+        self._heard: Heard = _forget if self.denials is None else self.denials.hear
+        self._servers = Servers(source, repr(self), for_asyncio=for_asyncio)
+        self.breaker = self._servers.breaker
+        self.node_breakers = self._servers.node_breakers
+        forks.renew_in_child(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._shown})"
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the store, or a node of the cluster, does not answer at the moment."""
+        return self._servers.are_away
+
+    def bind(self, binding: Binding, clock: Clock | None) -> None:
+        """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
+        self._servers.codec.bind(binding, clock)
+        if self.denials is not None:
+            self.denials.timer = clock or stopwatch
+
+    def unbind(self, bindings: Sequence[Binding]) -> None:
+        """Forget a limiter's rules."""
+        self._servers.codec.unbind(bindings)
+
+    def quick_hit(self, binding: Binding) -> QuickHit | None:  # noqa: ARG002 - the way to a server is never that short
+        """Return nothing: the way to a server is never that short."""
+        return None
+
+    def after_fork(self) -> None:
+        """Begin again with nothing under way: the other threads do not exist, and the sockets are the parent's."""
+        self._servers.after_fork()
+        if self.denials is not None:
+            self.denials.after_fork()
+
+    def _look(self, demands: Sequence[Demand]) -> list[Bundle]:
+        """Return the commands that show how keys are stored."""
+        bundles = []
+        for demand in demands:
+            name = self._servers.codec.name(demand)
+            is_list = demand.binding.rule.stored_as == "list"
+            commands: list[Command] = [
+                (b"LRANGE", name, b"0", b"-1") if is_list else (b"GET", name),
+                (b"TIME",),
+                (b"PTTL", name),
+                (b"MEMORY", b"USAGE", name, b"SAMPLES", b"0"),
+            ]
+            bundles.append(Bundle(wire.slot_of(demand.key) if self._servers.topology.has_slots else None, commands))
+        return bundles
+
+    def _inspections(self, demands: Sequence[Demand], bundles: Sequence[Bundle]) -> list[Inspection]:
+        """Make inspections of what `_look` saw."""
+        inspections = []
+        for demand, bundle in zip(demands, bundles, strict=True):
+            value, now, ttl_ms, size = self._checked(bundle)
+            rule, name = demand.binding.rule, self._servers.codec.name(demand).decode("utf-8", "backslashreplace")
+            words = dict(rule.words(_state(rule, value) if value else None, now))
+            ttl = ttl_ms / 1000 if value else None
+            size = size if value and isinstance(size, int) else 0
+            inspections.append(Inspection(rule.text, words, value or None, ttl, size, now / 1e6, name))
+        return inspections
+
+    def _snapshot(self, demands: Sequence[Demand], bundles: Sequence[Bundle]) -> Snapshot:
+        """Make a snapshot of what `_look` saw."""
+        seen = [self._checked(bundle) for bundle in bundles]
+        states = [
+            _state(demand.binding.rule, value) if value else None
+            for demand, (value, *_) in zip(demands, seen, strict=True)
+        ]
+        return Snapshot(max(now for _, now, *_ in seen), [demand.binding.rule for demand in demands], states)
+
+    def _checked(self, bundle: Bundle) -> tuple[Any, int, int, Any]:
+        for reply in bundle.replies[:3]:  # that it may not tell its memory is fine
+            if isinstance(reply, Exception):
+                raise unavailable(reply)
+        value, (seconds, microseconds), ttl_ms, size = bundle.replies
+        now = self._servers.codec.now_us()
+        return value, int(seconds) * 1_000_000 + int(microseconds) if now is None else now, ttl_ms, size
+
+
+def _forget(requests: Sequence[Sequence[Demand]], results: Sequence[Result], sent_ns: int) -> None:
+    """Remember nothing of what became of requests."""
+
+
+def _state(rule: Rule, value: Any) -> Any:
+    return rule.load(value if isinstance(value, list) else wire.numbers_in(value))

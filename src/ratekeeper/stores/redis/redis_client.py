@@ -1,0 +1,139 @@
+"""How to connect: by URL, or as an existing redis-py client does; with settings under which nothing is sent twice.
+
+A script that is sent again because its reply was lost charges twice, so redis-py's retries are off, whatever the URL or
+the client says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ratekeeper.errors import StoreUnavailable
+from ratekeeper.rates import show
+from ratekeeper.stores.redis import urls
+from ratekeeper.stores.redis.topology import Cluster, Command, Sentinel, Standalone, Topology
+from ratekeeper.stores.redis.urls import NodeAddress
+
+_OWN = {  # what decides how a decision is sent is not the URL's or the client's to say
+    "retry": None,
+    "retry_on_timeout": False,
+    "retry_on_error": (),
+    "protocol": 2,
+    "decode_responses": False,
+    "health_check_interval": 0,
+    "socket_timeout": None,
+    "socket_connect_timeout": None,
+    "driver_info": None,  # no CLIENT SETINFO: two exchanges less before the first decision
+}
+_NOT_OURS = (
+    "connection_class",
+    "max_connections",
+    "timeout",
+    "socket_timeout",
+    "socket_connect_timeout",
+    "response_callbacks",
+)
+
+
+def topology_of(source: Any, *, for_asyncio: bool) -> Topology:
+    """Return where to connect and how, from a URL or a redis-py client or pool."""
+    try:
+        import redis
+        import redis.asyncio
+    except ImportError as error:
+        raise StoreUnavailable(
+            "a Redis store needs the redis client; install it with: pip install 'ratekeeper[redis]'"
+        ) from error
+    module: Any = redis.asyncio if for_asyncio else redis
+    if isinstance(source, str):
+        return _of_url(source, module)
+    if isinstance(source, module.RedisCluster):
+        return _of_cluster(source, module)
+    pool = getattr(source, "connection_pool", source)
+    if not isinstance(pool, module.ConnectionPool):
+        flavour = "redis.asyncio" if for_asyncio else "redis"
+        raise TypeError(f"a store needs a URL, or a client or pool of {flavour}, not {show(type(source))}")
+    if hasattr(pool, "sentinel_manager"):
+        return _of_sentinel(pool, module)
+    return Standalone((pool.connection_class, _ours(pool.connection_kwargs)))
+
+
+def _ours(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in _NOT_OURS} | _OWN
+
+
+def _anywhere(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without an address: that comes later."""
+    return {name: value for name, value in _ours(given).items() if name not in ("host", "port")}
+
+
+def _of_url(url: str, module: Any) -> Topology:
+    read = urls.read(url)
+    try:
+        given = module.connection.parse_url(read.plain)
+        kind = given.pop("connection_class", module.Connection)
+        login = {part: given.pop(f"sentinel_{part}", None) for part in ("username", "password")}
+        kind(**_ours(given))  # not connected: only to see that it can be made
+    except (ValueError, TypeError, AttributeError, module.RedisError) as error:  # whose text may quote the password
+        raise urls.unreadable(url, read.several, type(error).__name__) from None
+    if not read.several:
+        return Standalone((kind, _ours(given)))
+    if read.several == "cluster":
+        return Cluster((kind, _anywhere(given)), read.addresses)
+    to_sentinels = {part: value for part, value in given.items() if part not in _OF_THE_MASTER} | login
+    return Sentinel((kind, _anywhere(given)), (kind, _anywhere(to_sentinels)), read.addresses, read.name)
+
+
+_OF_THE_MASTER = ("username", "password", "db")
+
+
+def _of_cluster(client: Any, module: Any) -> Topology:
+    nodes = client.nodes_manager
+    given = dict(nodes.connection_kwargs)
+    seeds = [NodeAddress(node.host, int(node.port)) for node in nodes.startup_nodes.values()]
+    kind = given.pop("connection_class", module.SSLConnection if given.pop("ssl", False) else module.Connection)
+    return Cluster((kind, _anywhere(given)), seeds, getattr(nodes, "address_remap", None))
+
+
+def _of_sentinel(pool: Any, module: Any) -> Topology:
+    sentinels = [sentinel.connection_pool for sentinel in pool.sentinel_manager.sentinels]
+    addresses = [
+        NodeAddress(each.connection_kwargs["host"], int(each.connection_kwargs.get("port", urls.SENTINEL_PORT)), True)
+        for each in sentinels
+    ]
+    given = dict(pool.connection_kwargs)
+    given.pop("connection_pool", None)  # its connections would ask the pool for the master
+    kind = module.SSLConnection if issubclass(pool.connection_class, module.SSLConnection) else module.Connection
+    to_sentinels = (sentinels[0].connection_class, _anywhere(sentinels[0].connection_kwargs))
+    return Sentinel((kind, _anywhere(given)), to_sentinels, addresses, pool.service_name)
+
+
+def errors() -> tuple[type[Exception], tuple[type[Exception], ...]]:
+    """Return what redis-py raises for an answer that is an error, and all that can go wrong with an exchange."""
+    from redis.exceptions import RedisError, ResponseError
+
+    return ResponseError, (RedisError, OSError, TimeoutError, asyncio.TimeoutError, StoreUnavailable)
+
+
+@functools.cache
+def timeout_at() -> Callable[[float], Any]:
+    """Return what makes a bound of the time of what is awaited in it, by the clock of the event loop."""
+    if sys.version_info >= (3, 11):
+        return asyncio.timeout_at
+    import async_timeout  # which redis brings along
+
+    return async_timeout.timeout_at
+
+
+@functools.cache
+def packer() -> Callable[[Command], bytes] | None:
+    """Return what packs a command in C; None if hiredis is not there, and the connection has to do it."""
+    try:
+        from hiredis import pack_command
+    except ImportError:
+        return None
+    return pack_command  # type: ignore[return-value]  # which says that a command has one part

@@ -1,0 +1,153 @@
+"""What all connections of one store share: how to reach the servers, what to send, and how the servers do."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ratekeeper.clock import stopwatch
+from ratekeeper.errors import StoreUnavailable
+from ratekeeper.flows import Flow
+from ratekeeper.stores.breaker import Breaker
+from ratekeeper.stores.protocol import Demand
+from ratekeeper.stores.redis import redis_client
+from ratekeeper.stores.redis.redis_errors import (
+    FOR_ONE,
+    NOT_EXECUTED,
+    Result,
+    Torn,
+    meaning_of,
+    no_decision,
+    unavailable,
+)
+from ratekeeper.stores.redis.routing import Bundle, send
+from ratekeeper.stores.redis.topology import Command, Exchange
+from ratekeeper.stores.redis.urls import NodeAddress
+from ratekeeper.stores.redis.wire import Codec, decode, slot_of
+
+MOST_AT_ONCE = 2  # exchanges of one kind that are under way with a server
+Heard = Callable[[Sequence[Sequence[Demand]], Sequence[Result], int], None]
+"""What hears of requests that were sent, what became of each, and when they were sent."""
+
+_log = logging.getLogger("ratekeeper")
+_POLICY: Command = (b"INFO", b"memory")
+
+
+class Servers:
+    """The servers of one store."""
+
+    def __init__(self, source: Any, shown: str, *, for_asyncio: bool) -> None:
+        self.topology = redis_client.topology_of(source, for_asyncio=for_asyncio)
+        self.refusal, self.troubles = redis_client.errors()
+        self.codec = Codec()
+        self.breaker = Breaker(shown)
+        self.node_breakers: dict[NodeAddress, Breaker] = {}
+        self.checked: set[NodeAddress | None] = set()  # those whose policy has been looked at
+        self._shown = shown
+
+    @property
+    def are_away(self) -> bool:
+        """Whether the server, or a node of the cluster, does not answer at the moment."""
+        if not self.topology.has_slots:
+            return self.breaker.is_open
+        if not self.topology.is_known and self.breaker.is_open:
+            return True
+        return any(breaker.is_open and self.topology.holds(node) for node, breaker in list(self.node_breakers.items()))
+
+    def breaker_of(self, node: NodeAddress | None) -> Breaker:
+        """Return what keeps callers away from a server; one that is no node of a cluster is the whole store."""
+        if node is None:
+            return self.breaker
+        breaker = self.node_breakers.get(node)
+        if breaker is None:
+            for gone in [known for known in list(self.node_breakers) if not self.topology.knows(known)]:
+                self.node_breakers.pop(gone, None)
+            name = f"{self._shown} node {node.host}:{node.port}"
+            breaker = self.node_breakers.setdefault(node, Breaker(name))
+        return breaker
+
+    def after_fork(self) -> None:
+        """Let the breakers begin again."""
+        for breaker in (self.breaker, *self.node_breakers.values()):
+            breaker.after_fork()
+
+    def refuse_if_away(self, demands: Sequence[Demand]) -> None:
+        """Raise if a server that has one of these keys is taken to be away."""
+        has_slots = self.topology.has_slots
+        nodes = {self.topology.node_of(slot_of(each.key)) for each in demands} if has_slots else {None}
+        if any(self.breaker_of(node).is_open for node in nodes):
+            raise StoreUnavailable("Redis is away", away=False)
+
+    def node_of(self, request: Sequence[Demand]) -> NodeAddress | None:
+        """Return which node of the cluster a request of one slot goes to."""
+        return self.topology.node_of(slot_of(request[0].key))
+
+    def with_policy(self, node: NodeAddress | None, commands: Sequence[Command]) -> Sequence[Command]:
+        """Return what to send to a server that is new to us: behind it the question whether it forgets usage."""
+        return commands if node and node.is_sentinel else (*commands, _POLICY)
+
+    def without_policy(self, node: NodeAddress | None, replies: list[Any]) -> list[Any]:
+        """Return the replies to what was to be sent; warn, once, if the server may forget usage."""
+        *replies, said = replies
+        policy = re.search(rb"maxmemory_policy:(\S+)", said) if isinstance(said, bytes) else None
+        if policy is not None and policy[1] != b"noeviction" and node not in self.checked:
+            _log.warning(
+                "%s%s may evict keys (maxmemory-policy %s), and evicted usage is forgotten; use noeviction",
+                self._shown,
+                f" node {node.host}:{node.port}" if node else "",
+                policy[1].decode(),
+            )
+        self.checked.add(node)
+        return replies
+
+    def results_of(self, reply: Any, requests: Sequence[Sequence[Demand]]) -> Sequence[Result] | None:
+        """Return what a call to the only server there is decided; None if it has to be made again, or in parts."""
+        if type(reply) is list:
+            return decode(reply, requests)
+        meaning = meaning_of(reply)
+        if meaning in NOT_EXECUTED or (meaning in FOR_ONE and len(requests) > 1):
+            return None
+        raise unavailable(reply if isinstance(reply, Exception) else no_decision(reply))
+
+    def decide(self, requests: Sequence[Sequence[Demand]], exchange: Exchange) -> Flow[Sequence[Result]]:
+        """Have requests decided, in one call a slot, wherever it is by now; return what became of each."""
+        results: list[Result] = [Torn("", away=False)] * len(requests)
+        groups = self._by_slot(requests)
+        while groups:
+            bundles = [Bundle(slot, [self.codec.command([requests[at] for at in places])]) for slot, places in groups]
+            yield from send(self.topology, bundles, exchange)
+            again: list[tuple[int | None, list[int]]] = []
+            for (slot, places), bundle in zip(groups, bundles, strict=True):
+                reply = bundle.replies[0]
+                if not isinstance(reply, Exception):
+                    outcomes = self.results_of(reply, [requests[at] for at in places]) or ()
+                    for at, outcome in zip(places, outcomes, strict=True):
+                        results[at] = outcome
+                elif len(places) > 1 and meaning_of(reply) in FOR_ONE:  # before anything was written: each by itself
+                    again += [(slot, [at]) for at in places]
+                else:
+                    for at in places:
+                        results[at] = unavailable(reply)
+            groups = again
+        return results
+
+    def _by_slot(self, requests: Sequence[Sequence[Demand]]) -> list[tuple[int | None, list[int]]]:
+        """Return the positions of the requests that one call can decide."""
+        if not self.topology.has_slots:
+            return [(None, list(range(len(requests))))]
+        groups: dict[int, list[int]] = {}
+        for at, request in enumerate(requests):
+            groups.setdefault(slot_of(request[0].key), []).append(at)
+        return list(groups.items())
+
+
+def until(ends_ns: int, exchange: Callable[[NodeAddress | None, Sequence[Command], int], Any]) -> Exchange:
+    """Return how a flow asks servers, if everything has to be answered by then."""
+
+    def ask(node: NodeAddress | None, commands: Sequence[Command], share: float = 1.0) -> Any:
+        now = stopwatch()
+        return exchange(node, commands, ends_ns if share == 1 else now + int((ends_ns - now) * share))
+
+    return ask

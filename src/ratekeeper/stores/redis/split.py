@@ -1,0 +1,163 @@
+"""One request whose keys are in different slots of a cluster: never one unit over, all or nothing in the end.
+
+All parts are asked first: a denial costs one round trip and takes nothing. Then hits are charged in order, the same
+for everybody; if somebody was quicker at a later one, or it is not decided, what was taken is given back. Until then,
+or until it expires if the give-back is interrupted, the earlier parts count more than was admitted, never less. What
+cannot be denied comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ratekeeper.flows import Flow
+from ratekeeper.stores.protocol import Demand, Outcome
+from ratekeeper.stores.redis.redis_errors import Result, Torn
+from ratekeeper.stores.redis.wire import slot_of
+
+_Parts = Sequence[Sequence[int]]  # positions in the request's demands
+_Demands = Sequence[Demand]
+
+
+class Nodes(Protocol):
+    """How one request asks the nodes of a cluster. Each method returns its result, or what is awaited for it."""
+
+    def find(self) -> Any:
+        """See to it that it is known which node has which slot."""
+
+    def ask(self, demands: _Demands) -> Any:
+        """Return the outcome of a request whose keys one node has."""
+
+    def ask_all(self, requests: Sequence[_Demands]) -> Any:
+        """Return what became of each of these, an error included; those that hit leave time to be given back."""
+
+    def give_back(self, requests: Sequence[_Demands]) -> Any:
+        """Do these as far as the time goes; what becomes of them does not matter."""
+
+    def to_its_end(self, flow: Flow[Outcome]) -> Any:
+        """Drive a flow that must not end halfway, even if nobody waits for it any more."""
+
+
+def decide(demands: _Demands, nodes: Nodes) -> Flow[Outcome]:
+    """Have a request decided by the nodes that have its keys."""
+    yield nodes.find()
+    parts = _parts_of(demands)
+    try:
+        if len(parts) == 1:
+            outcome = yield nodes.ask(demands)
+        else:
+            outcome = yield nodes.to_its_end(_across(demands, parts, nodes))
+    except Torn:  # keys of one slot, which is on its way to another node
+        outcome = yield nodes.to_its_end(_across(demands, [[at] for at in range(len(demands))], nodes))
+    return outcome  # type: ignore[no-any-return]
+
+
+def _parts_of(demands: _Demands) -> _Parts:
+    """Return the positions of the demands whose keys one call can decide."""
+    if len({demand.key for demand in demands}) == 1:  # nearly always
+        return [range(len(demands))]
+    parts: dict[int, list[int]] = {}
+    for at, demand in enumerate(demands):
+        parts.setdefault(slot_of(demand.key), []).append(at)
+    return list(parts.values())
+
+
+def _across(demands: _Demands, parts: _Parts, nodes: Nodes) -> Flow[Outcome]:
+    """Decide a request part by part."""
+    if all(demand.operation == "peek" for demand in demands) or not any(map(_asks, demands)):
+        return (yield from _at_once(demands, parts, nodes))
+    peeks = [[_as_peek(demands[at]) for at in part] for part in parts]
+    seen = _merged(parts, _checked((yield nodes.ask_all(peeks))))
+    if not _admits(demands, seen):
+        return seen
+    taken: list[_Demands] = []  # what gives back what was charged so far, each by itself: the slot may move by then
+    try:
+        outcome = yield from _change(demands, parts, nodes, seen, taken)
+    except GeneratorExit:
+        raise
+    except BaseException:  # a signal that interrupts the caller included
+        if taken:
+            yield nodes.give_back(taken)
+        raise
+    if taken and not _admits(demands, outcome):
+        yield nodes.give_back(taken)  # once, even if it is interrupted: twice would be more than was taken
+    return outcome
+
+
+def _change(demands: _Demands, parts: _Parts, nodes: Nodes, seen: Outcome, taken: list[_Demands]) -> Flow[Outcome]:
+    """Charge the hits of one part after the other, and then do the rest; end with a denial if somebody was quicker."""
+    outcome = seen
+    for part in parts:
+        hits = [at for at in part if demands[at].operation == "hit"]
+        if not hits:
+            continue
+        asked = [demands[at] for at in hits]
+        (result,) = _checked((yield nodes.ask_all([asked])))
+        if not _admits(asked, result):
+            return _with(seen, hits, result)  # of the others, what they said before
+        outcome = _with(outcome, hits, result)
+        for demand, receipt, answer in zip(asked, result.receipts, result.answers, strict=True):
+            if answer[0]:
+                taken.append([demand._replace(operation="give_back", receipt=receipt)])
+    rest = [part for part in ([at for at in part if not _asks(demands[at])] for part in parts) if part]
+    if rest:
+        done = yield from _at_once(demands, rest, nodes)
+        outcome = _with(outcome, sorted(at for part in rest for at in part), done)
+    return outcome
+
+
+def _at_once(demands: _Demands, parts: _Parts, nodes: Nodes) -> Flow[Outcome]:
+    """Do what no part can deny: all parts, and each demand of those that were torn, which alone were not done."""
+    results = yield nodes.ask_all([[demands[at] for at in part] for part in parts])
+    done = [each for each in zip(parts, results, strict=True) if not isinstance(each[1], Torn)]
+    torn = [[at] for part, result in zip(parts, results, strict=True) if isinstance(result, Torn) for at in part]
+    if torn:
+        done += zip(torn, (yield nodes.ask_all([[demands[at] for at in part] for part in torn])), strict=True)
+    return _merged([part for part, _ in done], _checked([result for _, result in done]))
+
+
+def _asks(demand: Demand) -> bool:
+    return demand.operation in ("hit", "peek")
+
+
+def _as_peek(demand: Demand) -> Demand:
+    """Return what asks how a demand stands: of what cannot be denied, at cost 1."""
+    return demand._replace(operation="peek") if _asks(demand) else demand._replace(operation="peek", cost=1)
+
+
+def _admits(demands: _Demands, outcome: Outcome) -> bool:
+    return not any(
+        demand.binds and _asks(demand) and not answer[0]
+        for demand, answer in zip(demands, outcome.answers, strict=True)
+    )
+
+
+def _checked(results: Sequence[Result]) -> Sequence[Outcome]:
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]
+
+
+def _with(outcome: Outcome, positions: Sequence[int], part: Outcome) -> Outcome:
+    """Return an outcome with other answers at some positions."""
+    answers, times = list(outcome.answers), list(outcome.times_us)
+    for at, answer, time in zip(positions, part.answers, part.times_us or [part.now_us] * len(positions), strict=True):
+        answers[at], times[at] = answer, time
+    return Outcome(max(times), answers, times_us=times)
+
+
+def _merged(parts: _Parts, outcomes: Sequence[Outcome]) -> Outcome:
+    by_position = {
+        at: (answer, outcome.now_us)
+        for part, outcome in zip(parts, outcomes, strict=True)
+        for at, answer in zip(part, outcome.answers, strict=True)
+    }
+    in_order = [by_position[at] for at in sorted(by_position)]
+    return Outcome(
+        max(outcome.now_us for outcome in outcomes),
+        [answer for answer, _ in in_order],
+        steady_us=min(outcome.steady_us for outcome in outcomes),
+        times_us=[time for _, time in in_order],
+    )

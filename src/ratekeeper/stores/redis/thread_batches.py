@@ -1,0 +1,219 @@
+"""The batches of threads: what is asked while a batch is under way goes together into the next one.
+
+From Python 3.12 on, a signal that is handled at a jump back of a loop leaves the `with` or `try` around the loop
+without its exit, and a lock locked. So no loop stands within one where that matters: it is called.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import zip_longest
+
+from ratekeeper.clock import stopwatch
+from ratekeeper.errors import StoreUnavailable
+from ratekeeper.stores.breaker import Breaker
+from ratekeeper.stores.protocol import Demand, Outcome
+from ratekeeper.stores.redis.batching import MOST_IN_A_BATCH, tells
+from ratekeeper.stores.redis.redis_errors import Result, interrupted, unavailable
+from ratekeeper.stores.redis.semaphore import CHECK_AGAIN
+from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Heard
+from ratekeeper.stores.redis.thread_connections import ThreadConnections
+
+
+class _ThreadRequest:
+    """One thread's request on its way."""
+
+    result: Result | None = None
+    served = False
+    leader: _ThreadRequest | None = None  # whose thread sends it
+    sent_ns: int | None = None  # when its thread sent the batch that it leads
+    _wake: threading.Lock | None = None  # held until this one is served or is to lead; a lone one has none
+
+    def __init__(self, demands: Sequence[Demand], ends_ns: int, asked_ns: int | None = None) -> None:
+        self.demands = demands
+        self.asked_ns = asked_ns or stopwatch()
+        self.ends_ns = ends_ns
+
+    def expect_wake(self) -> None:
+        self._wake = threading.Lock()
+        self._wake.acquire()
+
+    def wake(self) -> None:
+        if self._wake is not None:
+            with suppress(RuntimeError):  # woken already
+                self._wake.release()
+
+    def sleep(self, seconds: float) -> None:
+        if self._wake is None:
+            self.expect_wake()
+        if not self.served and self._wake is not None:  # from here on, who serves it will wake it
+            self._wake.acquire(timeout=seconds)
+
+
+class ThreadBatches:
+    """The batches for one server. Up to two are under way at a time.
+
+    A thread that finds a free one leads: it sends what waits, its own request included, reads the answers and hands
+    them out.
+    """
+
+    def __init__(self, connections: ThreadConnections, breaker: Breaker, heard: Heard) -> None:
+        self._connections = connections
+        self._breaker = breaker
+        self._heard = heard
+        self._lock = threading.Lock()
+        self._waiting: deque[_ThreadRequest] = deque()
+        self._leaders: set[_ThreadRequest] = set()
+        self._crowded = False  # whether the latest batch was for several
+        self._took_ns = 0  # how long the latest answer took
+
+    def execute(self, demands: Sequence[Demand], ends_ns: int, asked_ns: int | None = None) -> Outcome:
+        """Have a request decided, or a part of one that was asked for earlier, with what other threads ask for."""
+        breaker = self._breaker
+        if breaker.is_open and not breaker.admits(ends_ns):
+            raise StoreUnavailable("Redis is away", away=False)
+        request = _ThreadRequest(demands, ends_ns, asked_ns)
+        try:
+            try:
+                if self._enter(request):
+                    (request.result,) = self._decide((demands,), request)
+                    request.served = True
+                    self._hand_over(request)
+                else:
+                    self._see_served(request)
+            finally:
+                if not request.served or request in self._leaders:
+                    try:
+                        self._leave(request)
+                    finally:
+                        try:
+                            self._leave(request)  # once more, in case that a signal interrupted the first time
+                        finally:
+                            self._leaders.discard(request)  # one call of C code, which no signal interrupts
+            result = request.result
+            if not isinstance(result, Outcome):
+                raise unavailable(result or interrupted())
+        except BaseException as error:
+            self._heard((demands,), (interrupted(),), request.asked_ns)  # it may have been executed all the same
+            if isinstance(error, StoreUnavailable):
+                breaker.noted(error)
+            raise
+        if breaker.is_open:  # by another batch, at the same time, or it was asked whether the server is back
+            breaker.succeeded()
+        return result
+
+    def _enter(self, request: _ThreadRequest) -> bool:
+        """Lead if there is room; return whether nobody else is there, and the request goes at once and alone."""
+        with self._lock:
+            alone = not (self._leaders or self._waiting or self._crowded)
+            if len(self._leaders) < MOST_AT_ONCE:
+                self._leaders.add(request)
+            else:
+                request.expect_wake()
+            if not alone:
+                self._waiting.append(request)
+        return alone
+
+    def _see_served(self, request: _ThreadRequest) -> None:
+        while not request.served:
+            now = stopwatch()
+            if now >= request.ends_ns:
+                sent_ns = (request.leader or request).sent_ns
+                raise StoreUnavailable("Redis did not answer in time", away=self._tells(request, sent_ns, None))
+            if request in self._leaders:
+                if self._crowded:
+                    time.sleep(0)  # lets other threads come along
+                self._serve(request)
+                self._hand_over(request)  # served or not: another leader may have this request under way
+            else:
+                request.sleep(min((request.ends_ns - now) / 1e9, CHECK_AGAIN))
+                if not request.served:
+                    self._look_after(request)
+
+    def _tells(self, request: _ThreadRequest, sent_ns: int | None, error: BaseException | None) -> bool:
+        return sent_ns is not None and tells(error, request.asked_ns, sent_ns, request.ends_ns, self._took_ns)
+
+    def _leave(self, request: _ThreadRequest) -> None:
+        """Take a request out of everything, whatever became of it."""
+        with self._lock:
+            if request in self._waiting:
+                self._waiting.remove(request)
+        self._hand_over(request)
+
+    def _hand_over(self, request: _ThreadRequest) -> None:
+        """Lead no more, and let somebody else: whoever has the most time left, which bounds the batch."""
+        if request not in self._leaders:
+            return
+        with self._lock:
+            following = self._with_most_time() if self._waiting else None
+            if following is not None:
+                self._leaders.add(following)
+            self._leaders.discard(request)
+        if following is not None:
+            following.wake()
+
+    def _with_most_time(self) -> _ThreadRequest | None:
+        others = [waiting for waiting in self._waiting if waiting not in self._leaders]
+        return max(others, key=lambda waiting: waiting.ends_ns, default=None)
+
+    def _look_after(self, request: _ThreadRequest) -> None:
+        """Lead, or give up, if a leader that signals interrupted time and again could not hand over or hand out."""
+        with self._lock:
+            if request in self._waiting:
+                if len(self._leaders) < MOST_AT_ONCE:
+                    self._leaders.add(request)
+            elif request.leader not in self._leaders and not request.served:
+                raise interrupted()
+
+    def _serve(self, leader: _ThreadRequest) -> None:
+        """Send what waits and hand out the answers."""
+        batch: list[_ThreadRequest] = []
+        results: Sequence[Result] = ()
+        try:
+            with self._lock:
+                self._take_those_who_wait(batch, leader)
+            self._crowded = len(batch) > 1
+            if batch:
+                results = self._decide([request.demands for request in batch], leader)
+        finally:
+            try:
+                _hand_out(batch, results)
+            except BaseException:
+                _hand_out(batch, results)  # once more, if a signal interrupted the first time
+                raise
+
+    def _take_those_who_wait(self, batch: list[_ThreadRequest], leader: _ThreadRequest) -> None:
+        """Fill a batch; whoever has far more time than the leader, whose time bounds the batch, is to lead another."""
+        now = stopwatch()
+        latest_ns = now + 2 * (leader.ends_ns - now)
+        for request in list(self._waiting):
+            if len(batch) < MOST_IN_A_BATCH and request.ends_ns <= latest_ns:
+                request.leader = leader
+                batch.append(request)
+                self._waiting.remove(request)
+
+    def _decide(self, requests: Sequence[Sequence[Demand]], leader: _ThreadRequest) -> Sequence[Result]:
+        """Have requests decided; return what became of each."""
+        leader.sent_ns = sent_ns = stopwatch()
+        results: Sequence[Result]
+        try:
+            results = self._connections.decide(requests, leader.ends_ns)
+            self._took_ns = stopwatch() - sent_ns
+        except StoreUnavailable as error:
+            results = [error] * len(requests)
+        for result in results:
+            if isinstance(result, StoreUnavailable) and not self._tells(leader, sent_ns, result.__cause__):
+                result.away = False
+        self._heard(requests, results, sent_ns)
+        return results
+
+
+def _hand_out(batch: Sequence[_ThreadRequest], results: Sequence[Result]) -> None:
+    for request, result in zip_longest(batch, results):
+        request.result = result or interrupted()
+        request.served = True
+        request.wake()

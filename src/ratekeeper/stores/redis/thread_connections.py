@@ -1,0 +1,237 @@
+"""The connections of threads: one exchange with one server at a time, on a connection that nobody else uses.
+
+Every socket operation gets the time that is left for the decision, to the millisecond, not a fresh time-out.
+"""
+
+from __future__ import annotations
+
+import functools
+import select
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from ratekeeper import flows
+from ratekeeper.clock import stopwatch
+from ratekeeper.stores.protocol import Demand
+from ratekeeper.stores.redis import redis_client
+from ratekeeper.stores.redis.redis_errors import Result, Unanswered, Unsent, unavailable
+from ratekeeper.stores.redis.routing import Bundle, send
+from ratekeeper.stores.redis.semaphore import SignalSafeSemaphore
+from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, until
+from ratekeeper.stores.redis.topology import Command
+from ratekeeper.stores.redis.urls import NodeAddress
+from ratekeeper.stores.redis.wire import decode
+
+_A_MOMENT_NS = 1_000_000  # by which a socket's time-out may differ from the time that is left
+
+
+class ThreadConnections:
+    """The connections of one store to its servers."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._semaphore = SignalSafeSemaphore(MOST_AT_ONCE)  # for what is not a decision
+        self._idle: dict[NodeAddress | None, list[Any]] = {}
+
+    def decide(self, requests: Sequence[Sequence[Demand]], ends_ns: int) -> Sequence[Result]:
+        """Have requests decided in one batch; return what became of each."""
+        servers = self._servers
+        try:
+            if not servers.topology.may_move:
+                (reply,) = self.exchange(None, (servers.codec.command(requests),), ends_ns)
+                results = decode(reply, requests) if type(reply) is list else servers.results_of(reply, requests)
+                if results is not None:
+                    return results
+            return flows.run(servers.decide(requests, until(ends_ns, self.exchange)))
+        except servers.troubles as error:
+            raise unavailable(error) from error
+        except Unanswered as error:
+            raise unavailable(error.__cause__ or error) from error.__cause__
+
+    def ask(self, bundles: Sequence[Bundle], ends_ns: int) -> None:
+        """Send commands that are no decision; as many at a time as there are batches."""
+        flow = send(self._servers.topology, bundles, until(ends_ns, self.exchange))
+        try:
+            self._semaphore.call(ends_ns, flows.run, flow)
+        except self._servers.troubles as error:
+            raise unavailable(error) from error
+
+    def find_nodes(self, ends_ns: int) -> None:
+        """Ask which node has which slot; who comes while somebody asks waits for that."""
+        self._semaphore.call(ends_ns, self._discover, ends_ns)
+
+    def _discover(self, ends_ns: int) -> None:
+        servers = self._servers
+        if not servers.topology.is_known:
+            with servers.breaker.asking(ends_ns):
+                flows.run(servers.topology.discover(until(ends_ns, self.exchange)))
+
+    def exchange(self, node: NodeAddress | None, commands: Sequence[Command], ends_ns: int) -> list[Any]:
+        """Send commands to a server (None: the only one) once, and return its replies; Unanswered if there are none."""
+        servers = self._servers
+        connection = self._take(node, ends_ns)
+        try:
+            if node in servers.checked:
+                replies = connection.exchange(commands)
+            else:
+                replies = connection.exchange(servers.with_policy(node, commands))
+        except BaseException as error:
+            connection.disconnect()  # its exchange did not come to an end: what is read next would be another's
+            if isinstance(error, servers.troubles):
+                raise Unanswered from error
+            raise
+        self._idle.setdefault(node, []).append(connection)
+        return replies if len(replies) == len(commands) else servers.without_policy(node, replies)
+
+    def close(self) -> None:
+        """Close the connections; the next exchange opens a new one."""
+        for idle in list(self._idle.values()):
+            with suppress(IndexError):  # another thread was quicker
+                while idle:
+                    idle.pop().disconnect()
+
+    def _take(self, node: NodeAddress | None, ends_ns: int) -> Any:
+        """Return a connection that the server has not closed meanwhile."""
+        idle = self._idle.get(node)
+        while idle:
+            try:
+                connection = idle.pop()
+            except IndexError:  # another thread was quicker
+                break
+            connection.ends_ns = ends_ns
+            try:
+                if connection.is_usable():
+                    return connection
+            except Exception:  # noqa: BLE001, S110 - closed, or in a state to close it in
+                pass
+            connection.disconnect()
+        return self._connect(node, ends_ns)
+
+    def _connect(self, node: NodeAddress | None, ends_ns: int) -> Any:
+        self._close_others()
+        kind, arguments = self._servers.topology.connection(node)
+        connection = thread_connection(kind)(**arguments)  # type: ignore[arg-type]  # a class is hashable
+        connection.ends_ns = ends_ns
+        try:
+            connection.connect()
+        except self._servers.troubles as error:
+            connection.disconnect()
+            raise Unsent from error
+        except BaseException:
+            connection.disconnect()
+            raise
+        return connection
+
+    def _close_others(self) -> None:
+        """Close connections to servers that are no part of the store any more."""
+        for node in [known for known in list(self._idle) if not self._servers.topology.knows(known)]:
+            for connection in self._idle.pop(node, ()):
+                connection.disconnect()
+
+
+@functools.cache
+def thread_connection(kind: Any) -> type[Any]:
+    """Return a redis-py class of connections whose every socket operation has the time that is left."""
+    return type("ThreadConnection", (_ThreadConnection, kind), {})
+
+
+class _ThreadConnection:
+    """What is put before a connection's own class."""
+
+    _sock: Any
+    _parser: Any
+    ends_ns = 0
+    _poll: Any = None
+    _socket_has_ns = 0  # how much time the socket has for an operation, as far as it knows
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments | {"parser_class": parser_class()})
+        self._parser.owner = weakref.proxy(self)
+
+    @property
+    def socket_timeout(self) -> float:
+        """Seconds until the exchange must have come to its end."""
+        return _seconds(self.ends_ns - stopwatch()) if self.ends_ns else 1.0
+
+    @socket_timeout.setter
+    def socket_timeout(self, _: object) -> None:
+        pass
+
+    socket_connect_timeout = socket_timeout
+
+    def is_usable(self) -> bool:
+        """Tell whether the server has neither closed the connection nor said what nobody asked for."""
+        if not hasattr(select, "poll"):  # as on Windows
+            self._socket_has_ns = 0  # redis-py may set another one to look
+            return not self.can_read()  # type: ignore[attr-defined]
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._sock, select.POLLIN)
+        return not (self._parser.holds_more() or self._poll.poll(0))
+
+    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands and return the replies; an error that is one is returned, too."""
+        pack = redis_client.packer()
+        packed = self.pack_commands(commands) if pack is None else [b"".join(map(pack, commands))]  # type: ignore[attr-defined]
+        self.send_packed_command(packed)
+        return [self._parser.read_response() for _ in commands]
+
+    def tell_socket(self) -> None:
+        """Tell the socket how long it may take, unless it knows."""
+        left_ns = self.ends_ns - stopwatch()
+        if left_ns <= 0:
+            raise TimeoutError("no time left")
+        if not -_A_MOMENT_NS <= self._socket_has_ns - left_ns <= _A_MOMENT_NS and self._sock is not None:
+            self._sock.settimeout(left_ns / 1e9)
+            self._socket_has_ns = left_ns
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: ARG002
+        self.tell_socket()
+        super().send_packed_command(command, check_health=False)  # type: ignore[misc]
+
+
+def _seconds(left_ns: int) -> float:
+    if left_ns <= 0:
+        raise TimeoutError("no time left")
+    return left_ns / 1e9
+
+
+@functools.cache
+def parser_class() -> type[Any]:
+    """Return redis-py's parser, with a word to the connection before each piece that is read."""
+    from redis.connection import DefaultParser
+
+    class Parser(DefaultParser):  # type: ignore[misc, valid-type]
+        owner: Any = None
+
+        def on_connect(self, connection: Any, **kwargs: Any) -> None:
+            super().on_connect(connection, **kwargs)
+            if not hasattr(self, "_reader"):  # hiredis is not there: a buffer reads from the socket
+                self._buffer._sock = _Piecewise(self.owner)  # noqa: SLF001 - third-party
+
+        def holds_more(self) -> bool:
+            """Tell whether something was read that is no part of a reply that was read."""
+            return bool(self._reader.has_data() if hasattr(self, "_reader") else self._buffer.unread_bytes())
+
+        def read_from_socket(self, *args: Any, **kwargs: Any) -> Any:
+            if self.owner is not None:
+                self.owner.tell_socket()  # a reply may come in many pieces
+            return super().read_from_socket(*args, **kwargs)
+
+    return Parser
+
+
+class _Piecewise:
+    """A connection's socket, which is told before each piece how long it may take."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def recv(self, size: int) -> bytes:
+        self._owner.tell_socket()
+        return self._owner._sock.recv(size)  # type: ignore[no-any-return]  # noqa: SLF001 - third-party
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._owner._sock.settimeout(seconds)  # noqa: SLF001 - third-party

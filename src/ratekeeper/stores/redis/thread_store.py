@@ -1,0 +1,66 @@
+"""RedisStore: decisions from threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ratekeeper.clock import stopwatch
+from ratekeeper.stores.protocol import Demand, Inspection, Outcome, Snapshot
+from ratekeeper.stores.redis.base_store import PATIENCE_NS, BaseRedisStore
+from ratekeeper.stores.redis.routing import Bundle
+from ratekeeper.stores.redis.thread_batches import ThreadBatches
+from ratekeeper.stores.redis.thread_connections import ThreadConnections
+from ratekeeper.stores.redis.thread_nodes import ThreadNodes
+
+
+class RedisStore(BaseRedisStore):
+    """Keeps state on Redis servers, for threads. Nobody else runs: no thread in the background."""
+
+    def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
+        super().__init__(source, for_asyncio=False, remember_denials=remember_denials)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._connections = ThreadConnections(self._servers)
+        self._below: ThreadBatches | ThreadNodes
+        if self._servers.topology.has_slots:
+            self._below = ThreadNodes(self._servers, self._connections, self._heard)
+        else:
+            self._below = ThreadBatches(self._connections, self._servers.breaker, self._heard)
+
+    def for_threads(self) -> RedisStore:
+        return self
+
+    def for_asyncio(self) -> RedisStore:
+        raise TypeError(f"{self!r} would block the event loop; an AsyncLimiter needs an AsyncRedisStore")
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._begin()
+
+    def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome:
+        """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
+        if self.denials is not None:
+            known = self.denials.recall(demands)
+            if known is not None:
+                return known
+        return self._below.execute(demands, stopwatch() + PATIENCE_NS if ends_ns is None else ends_ns)
+
+    def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
+        """Show how each demand's key is stored."""
+        return self._inspections(demands, self._ask(demands, None))
+
+    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot:
+        """Return the time and the state of each demand's key."""
+        self._servers.refuse_if_away(demands)
+        return self._snapshot(demands, self._ask(demands, ends_ns))
+
+    def close(self) -> None:
+        """Close the connections; the next decision opens new ones."""
+        self._connections.close()
+
+    def _ask(self, demands: Sequence[Demand], ends_ns: int | None) -> list[Bundle]:
+        bundles = self._look(demands)
+        self._connections.ask(bundles, stopwatch() + PATIENCE_NS if ends_ns is None else ends_ns)
+        return bundles
