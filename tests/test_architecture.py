@@ -316,7 +316,8 @@ def test_every_public_name_is_there(module):
 
 
 def test_the_stores_and_the_helpers_for_tests_are_the_promised_ones():
-    assert set(ratekeeper.stores.__all__) == {"MemoryStore", "RedisStore", "AsyncRedisStore", "Store", "from_url"}
+    stores = {"MemoryStore", "SqliteStore", "RedisStore", "AsyncRedisStore", "Store", "from_url"}
+    assert set(ratekeeper.stores.__all__) == stores
     assert ratekeeper.testing.__all__ == ["ManualClock"]
 
 

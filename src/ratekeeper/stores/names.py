@@ -24,6 +24,11 @@ def name_of(head: bytes, key: Key) -> bytes:
     return head + identity_of(key) + b"}"
 
 
+def head_in(name: bytes) -> bytes:
+    """Return the part of a name that says which rule it belongs to."""
+    return name[: name.index(b"{") + 1]
+
+
 def identity_of(key: Key) -> bytes:
     """Return the part of a name that says who is limited."""
     if type(key) is str:
