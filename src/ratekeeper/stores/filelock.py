@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from ratekeeper.clock import stopwatch
 _Result = TypeVar("_Result")
 
 _STAMPED_NS = 10_000_000  # how old the note may be of when the lock was last taken
+_LONG_NS = 2_000_000
+_ABSENT_NS = 20_000_000
 _TAKE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
@@ -134,3 +137,41 @@ class FileLock:
         with suppress(OSError):  # on a full disk; then the database says so
             os.pwrite(file, now.to_bytes(8, "big"), 0)
         self._stamped_ns = now
+
+
+class Line:
+    """Who of this process has found the lock taken. Nobody has to wait long because others are quicker.
+
+    A thread that asks again and again gives up the interpreter only while it is inside, so that another one, when it
+    looks, would always find the lock taken.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[int, list[int]] = {}  # by number: since when, and when it looked last
+        self._numbers = itertools.count()
+
+    @contextmanager
+    def place(self) -> Iterator[int]:
+        """Stand in line."""
+        number = next(self._numbers)
+        now = stopwatch()
+        try:
+            self._places[number] = [now, now]
+            yield number
+        finally:
+            self._places.pop(number, None)
+
+    def lets(self, number: int | None) -> bool:
+        """Tell whether one in this place, or one who has just come, may try: not if somebody has waited too long."""
+        places = self._places
+        if not places:
+            return True
+        now = stopwatch()
+        if number is not None:
+            places[number][1] = now
+        try:
+            first, (since_ns, looked_ns) = next(iter(places.items()))
+        except (RuntimeError, StopIteration):  # somebody left meanwhile
+            return True
+        # Whose event loop is busy elsewhere does not look, and keeps nobody waiting.
+        return first == number or now - since_ns < _LONG_NS or now - looked_ns > _ABSENT_NS

@@ -42,4 +42,4 @@ def path_of(url: str) -> str:
             f"store {show(url)} names a file in the root directory, as a URL has the whole path; write {_FORM}, "
             f"or SqliteStore({path!r}) for one in the working directory"
         )
-    return slash + path
+    return slash + path.lstrip("/")

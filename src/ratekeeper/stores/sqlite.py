@@ -21,7 +21,7 @@ from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.database import Database, ExpiresAt, Work, is_locked, restored
-from ratekeeper.stores.filelock import TAKEN, FileLock, Taken
+from ratekeeper.stores.filelock import TAKEN, FileLock, Line, Taken
 from ratekeeper.stores.names import head_in, head_of, name_of
 from ratekeeper.stores.paths import checked
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot, outcome_at
@@ -30,7 +30,7 @@ from ratekeeper.stores.requests import carry_out
 _PATIENCE_NS = 1_000_000_000  # for what has no deadline
 _FORK_PATIENCE_NS = 1_000_000_000
 _CLOSE_PATIENCE_NS = 100_000_000
-_YIELDS = 3  # attempts before the first sleep
+_YIELDING_NS = 20_000  # how long to let other threads run only, before the first sleep
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.0005  # seconds
 _CHECK_NS = 1_000_000_000  # how often to look whether the files are still there
 _ROW_BYTES = 24  # of a row besides its name and its state, about
@@ -57,6 +57,7 @@ class SqliteStore:
         self._latest: dict[bytes, Rule] = {}  # by what names begin with: the rule that was bound last
         self._lock = FileLock(f"{self.path}-lock")
         self._database = Database(self.path, _expiry_by(self._latest))
+        self._line = Line()
         self._check_at_ns = 0
         self._clock: Clock = wall_clock
         self._bound: dict[int, tuple[Binding, bytes]] = {}  # by id: a binding, and what its keys' names begin with
@@ -132,8 +133,11 @@ class SqliteStore:
             ends_ns = stopwatch() + _PATIENCE_NS
         if self.breaker.is_open and not self.breaker.admits(ends_ns):
             raise StoreUnavailable(f"{self!r} is away", away=False)
-        result = self._attempt(action, demands)
-        return drive(self._in_turn(action, demands, ends_ns, sleep)) if isinstance(result, Taken) else result
+        if self._line.lets(None):
+            result = self._attempt(action, demands)
+            if not isinstance(result, Taken):
+                return result
+        return drive(self._in_turn(action, demands, ends_ns, sleep))
 
     def decide(self, demands: Sequence[Demand]) -> Outcome:
         """Decide or change all demands."""
@@ -225,15 +229,16 @@ class SqliteStore:
         """Try until the lock is free or time has run out."""
         began_ns = now = stopwatch()
         result: Any = None
-        attempts = 0
-        while now < ends_ns:
-            pause = 0.0 if attempts < _YIELDS else min(_SHORTEST_PAUSE * 2 ** (attempts - _YIELDS), _LONGEST_PAUSE)
-            yield sleep(min(pause, (ends_ns - now) / 1e9))
-            attempts += 1
-            result = self._attempt(action, demands)
-            if not isinstance(result, Taken):
-                return result
-            now = stopwatch()
+        pause = 0.0
+        with self._line.place() as place:
+            while now < ends_ns:
+                yield sleep(min(pause, (ends_ns - now) / 1e9))
+                pause = min(2 * pause + _SHORTEST_PAUSE, _LONGEST_PAUSE) if now - began_ns > _YIELDING_NS else 0.0
+                if self._line.lets(place):
+                    result = self._attempt(action, demands)
+                    if not isinstance(result, Taken):
+                        return result
+                now = stopwatch()
         waited = f"{(now - began_ns) / 1e9:.3f} s"
         if isinstance(result, _LockedOut):
             error = StoreUnavailable(f"{self!r} was locked by another program for {waited}")
@@ -269,6 +274,7 @@ class SqliteStore:
             self._is_cut_off = True
         self._lock.close()
         self._lock.renew()
+        self._line = Line()
 
 
 class AsyncFace:
