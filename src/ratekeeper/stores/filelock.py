@@ -167,7 +167,7 @@ class Line:
         if not places:
             return True
         now = stopwatch()
-        if number is not None:
+        if number in places:  # not in a child that was forked meanwhile
             places[number][1] = now
         try:
             first, (since_ns, looked_ns) = next(iter(places.items()))

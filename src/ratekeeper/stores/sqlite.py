@@ -32,6 +32,7 @@ _FORK_PATIENCE_NS = 1_000_000_000
 _CLOSE_PATIENCE_NS = 100_000_000
 _YIELDING_NS = 20_000  # how long to let other threads run only, before the first sleep
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.0005  # seconds
+_STALL_NS = 300_000_000  # less than this may be a process that waits for the processor
 _CHECK_NS = 1_000_000_000  # how often to look whether the files are still there
 _ROW_BYTES = 24  # of a row besides its name and its state, about
 
@@ -242,8 +243,8 @@ class SqliteStore:
         waited = f"{(now - began_ns) / 1e9:.3f} s"
         if isinstance(result, _LockedOut):
             error = StoreUnavailable(f"{self!r} was locked by another program for {waited}")
-        elif self._lock.moves_since(began_ns):
-            error = StoreUnavailable(f"{self!r} was asked by too many others for {waited}", away=False)
+        elif self._lock.moves_since(min(began_ns, now - _STALL_NS)):
+            error = StoreUnavailable(f"{self!r} was in use by others for {waited}", away=False)
         else:
             error = StoreUnavailable(f"{self!r} was locked by a process that did not go on for {waited}")
         self.breaker.noted(error)
