@@ -4,12 +4,29 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import asgi, chart, decision, fresh, keys, log, memory, page, redis, report, service, threads, waiting, wsgi
+from bench import (
+    asgi,
+    chart,
+    decision,
+    fresh,
+    keys,
+    log,
+    memory,
+    page,
+    redis,
+    report,
+    service,
+    sqlite,
+    threads,
+    waiting,
+    wsgi,
+)
 from tests import chromium, servers
 
 # Each group has its own file in bench/results/; the page shows all of them.
 GROUPS = {
     "memory": (decision, keys, memory, threads, log, waiting, fresh),
+    "sqlite": (sqlite,),
     "redis": redis.SUITES,
     "http": (asgi, wsgi, service, page),
 }

@@ -57,17 +57,30 @@ MAY_IMPORT = {
     "arguments": "algorithms errors rates",
     "decorators": "decision errors rates",
     # stores
-    "stores": "errors rates stores.memory stores.protocol stores.redis",
+    "stores": "errors rates stores.memory stores.paths stores.protocol stores.redis stores.sqlite",
     "stores.protocol": "algorithms clock decision",
     "stores.breaker": "clock errors",
     "stores.eviction": "algorithms stores.protocol",
     "stores.spinlock": "forks",
-    "stores.memory": ("algorithms clock decision errors keys rates stores.eviction stores.protocol stores.spinlock"),
+    "stores.deciding": "algorithms decision stores.protocol",
+    "stores.memory": (
+        "algorithms clock decision errors keys rates stores.deciding stores.eviction stores.protocol stores.spinlock"
+    ),
+    "stores.names": "stores.protocol",
+    "stores.paths": "errors rates",
+    "stores.filelock": "clock",
+    "stores.database": "algorithms errors stores.protocol",
+    "stores.sqlite": (
+        "algorithms clock errors flows forks rates stores.breaker stores.database stores.deciding "
+        "stores.filelock stores.names stores.paths stores.protocol"
+    ),
     "stores.redis": "",
     "stores.redis.urls": "errors rates",
     "stores.redis.script": "algorithms",
     "stores.redis.redis_errors": "errors rates stores.protocol",
-    "stores.redis.wire": "clock errors rates stores.protocol stores.redis.redis_errors stores.redis.script",
+    "stores.redis.wire": (
+        "clock errors rates stores.names stores.protocol stores.redis.redis_errors stores.redis.script"
+    ),
     "stores.redis.topology": "errors flows stores.redis.redis_errors stores.redis.urls stores.redis.wire",
     "stores.redis.routing": (
         "errors flows stores.redis.redis_errors stores.redis.script stores.redis.topology stores.redis.urls"
@@ -363,7 +376,8 @@ def test_every_public_name_is_there(module):
 
 
 def test_the_stores_and_the_helpers_for_tests_are_the_promised_ones():
-    assert set(ratekeeper.stores.__all__) == {"MemoryStore", "RedisStore", "AsyncRedisStore", "Store", "from_url"}
+    stores = {"MemoryStore", "SqliteStore", "RedisStore", "AsyncRedisStore", "Store", "from_url"}
+    assert set(ratekeeper.stores.__all__) == stores
     assert ratekeeper.testing.__all__ == ["ManualClock"]
 
 

@@ -14,12 +14,39 @@ class Forked(Protocol):
         """Start afresh: a thread that held a lock does not exist in the child, and open sockets are the parent's."""
 
 
+class Paused(Forked, Protocol):
+    """Something that must not be at work at the moment of a fork."""
+
+    def before_fork(self) -> None:
+        """Come to rest, and let go of what a child must not share."""
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+
+
 _all: weakref.WeakSet[Forked] = weakref.WeakSet()
+_paused: weakref.WeakSet[Paused] = weakref.WeakSet()
 
 
 def renew_in_child(it: Forked) -> None:
     """Call `it.after_fork()` in every forked child, as long as the object exists."""
     _all.add(it)
+
+
+def pause_at_fork(it: Paused) -> None:
+    """Call `it.before_fork()` before every fork, then `after_fork_in_parent()`, and `after_fork()` in the child."""
+    _all.add(it)
+    _paused.add(it)
+
+
+def _pause_all() -> None:
+    for it in list(_paused):
+        it.before_fork()
+
+
+def _go_on() -> None:
+    for it in list(_paused):
+        it.after_fork_in_parent()
 
 
 def _renew_all() -> None:
@@ -28,4 +55,4 @@ def _renew_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_all)
+    os.register_at_fork(before=_pause_all, after_in_parent=_go_on, after_in_child=_renew_all)

@@ -10,7 +10,7 @@ import pytest
 from ratekeeper.algorithms import ALGORITHMS
 
 # What Redis is not asked for: how a rule is made and described, and how a state is read.
-ONLY_IN_PYTHON = {"of", "load", "share", "words", "packed", "parts", "shared"}
+ONLY_IN_PYTHON = {"of", "load", "dump", "restore", "share", "words", "packed", "parts", "shared"}
 STEPS = {"settle", "decide", "charge", "refund", "give_back", "expires_at"}
 
 

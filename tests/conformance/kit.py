@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 import os
+import tempfile
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from ratekeeper import AsyncLimiter, Decision, Limiter, flows
 from ratekeeper.algorithms import BY_NAME
 from ratekeeper.rules import from_fields
-from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
+from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore, SqliteStore
 from ratekeeper.stores.protocol import Outcome
 from ratekeeper.testing import ManualClock
 from tests import clusters, inside, servers
@@ -155,6 +156,26 @@ def _redis_drivers() -> list[Driver]:
     return drivers
 
 
+@functools.cache
+def on_sqlite(kind: type[Limiter | AsyncLimiter]) -> tuple[Any, ManualClock]:
+    """Return a store in a file of its own, and its clock; each subject has a prefix of its own."""
+    folder = tempfile.TemporaryDirectory(prefix="ratekeeper-")
+    store = SqliteStore(os.path.join(folder.name, f"{kind.__name__}.db"))  # noqa: PTH118 - a str, as users give it
+    _folders.append((store, folder))
+    return store, ManualClock()
+
+
+def _sqlite_drivers() -> list[Driver]:
+    """Return the drivers on a file."""
+    strict = {"on_error": "raise", "deadline": 30}
+    if os.environ.get("HYPOTHESIS_PROFILE") == "mutants":  # for which memory is enough
+        return []
+    return [
+        Driver(f"{kind.__name__} on SQLite", kind, functools.partial(on_sqlite, kind), strict, key)
+        for kind, key in ((Limiter, "user:42"), (AsyncLimiter, ("user", 42)))
+    ]
+
+
 # A plain limiter of one rule takes the store's shortest way with a str key; a hook, or another key, leads elsewhere.
 DRIVERS = (
     Driver("Limiter", Limiter),
@@ -162,6 +183,7 @@ DRIVERS = (
     Driver("Limiter with a tuple for a key", Limiter, key=("user", 42)),
     Driver("AsyncLimiter", AsyncLimiter),
     Driver("AsyncLimiter with a hook", AsyncLimiter, options={"on_decision": lambda _key, _decision: None}),
+    *_sqlite_drivers(),
     *_redis_drivers(),
 )
 
@@ -204,6 +226,7 @@ def _await(coroutine: Any) -> Any:
 
 _async_stores: list[AsyncRedisStore] = []
 _loops: list[asyncio.AbstractEventLoop] = []
+_folders: list[tuple[Any, Any]] = []
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -218,3 +241,6 @@ def close_loop() -> None:
         for store in _async_stores:
             _loops[0].run_until_complete(store.close())
         _loops.pop().close()
+    for store, folder in _folders:
+        store.close()
+        folder.cleanup()

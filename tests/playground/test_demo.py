@@ -301,6 +301,14 @@ def test_while_redis_is_away_the_state_says_so_and_requests_are_still_decided():
     assert (seen["degraded"], seen["state"], seen["peek"]["remaining"]) == (True, None, 9)
 
 
+def test_on_a_file_the_state_is_shown_as_the_file_has_it(tmp_path):
+    with served(f"sqlite:///{tmp_path}/limits.db") as url, httpx.Client(base_url=url) as visitor:
+        post(visitor, "token-bucket", {"config": LONG["token-bucket"]})
+        seen = post(visitor, "token-bucket/state", {"config": LONG["token-bucket"]}).json()
+    assert (seen["store"], seen["degraded"]) == ("SQLite", False)
+    assert len(seen["raw"].split()) == 3
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_script_is_the_lua_that_runs(visitor, algorithm):
     answer = visitor.get(f"/api/script/{algorithm}")

@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.torture import clusters, crowds, identities, links, load, memory, progress, redis, states
+from tests.torture import clusters, crowds, identities, links, load, memory, progress, redis, sqlite, states
 
 DRILLS: dict[str, Callable[[], str]] = {
     **memory.DRILLS,
+    **sqlite.DRILLS,
     **redis.DRILLS,
     **links.DRILLS,
     **states.DRILLS,

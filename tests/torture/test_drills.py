@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from ratekeeper import StoreUnavailable
+from ratekeeper.stores import filelock
 from tests.torture import crowds
 from tests.torture.__main__ import DRILLS, main
 from tests.torture.redis import _rules
@@ -19,6 +20,8 @@ SHORT = {
     "threads": {"count": 16, "hits": 200},
     "clock": {"rounds": 600},
     "flood": {"keys": 80_000, "room": 5_000, "traced": 40_000},
+    "exact_file": {"processes": 8, "hits": 100, "limit": 400},
+    "killed_file": {"kills": 30},
     "exact": {"processes": 2, "hits": 600, "limit": 1_000},
     "cancelled": {"tasks": 2_000},
     "concurrent": {"callers": 5_000},
@@ -71,6 +74,13 @@ def test_an_error_breaks_a_promise_too_and_the_other_drills_are_run(monkeypatch,
     assert re.fullmatch(r"first +BROKEN +\d+\.\d s  StoreUnavailable\('Redis is away'\)", first)
     assert re.fullmatch(r"second +kept +\d+\.\d s  well", second)
     assert total == "1 passed, 1 failed"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_without_its_lock_the_file_would_not_be_exact(monkeypatch):
+    monkeypatch.setattr(filelock.fcntl, "flock", lambda _file, _how: None)
+    with untraced(), pytest.raises(AssertionError, match=r"admitted of|processes failed"):
+        DRILLS["exact_file"](processes=8, hits=1_000, limit=2_000)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork of a process with threads is the point of one

@@ -79,6 +79,14 @@ class Bucket(Rule):
         whole, part, at, period_us = value
         return _packed(whole * period_us + part, at, period_us)
 
+    def dump(self, state: State) -> str:
+        level, at, period_us = _parts(state)
+        return f"{level} {at} {period_us}"
+
+    def restore(self, value: Any) -> State:
+        level, at, period_us = map(int, value.split())
+        return _packed(level, at, period_us)
+
     def _capped(self, level: int) -> int:
         """Return the level, or the ceiling of accumulated usage if that is lower."""
         return min(level, 2 * rates.MAX_DRAIN_US * self.units, rates.MAX_USAGE * self.period_us)

@@ -137,6 +137,16 @@ class Rule:
         assert content is not None  # noqa: S101 - the module's loader can load the files beside it
         return content.decode()
 
+    # What a file needs to know of it.
+
+    def dump(self, state: Any) -> str | bytes:
+        """Return a state that is not empty as a database keeps it."""
+        return " ".join(map(str, state))
+
+    def restore(self, value: Any) -> Any:
+        """Return the state that `dump` made this of; ValueError or TypeError if it is none."""
+        return tuple(map(int, value.split()))
+
     # The steps.
 
     def decide(self, state: Any, now: int, cost: int, consume: bool) -> Step:

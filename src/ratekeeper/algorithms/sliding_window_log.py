@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -106,6 +107,23 @@ class SlidingWindowLog(Windowed):
                 if total > log[-1]:  # an entry that was given back has no units left
                     log.extend((begins + int.from_bytes(block[at : at + 5], "big"), total))
         log[_OLDEST] = log[_FIRST] if len(log) > _FIRST else 0
+        return log
+
+    def dump(self, log: Log) -> bytes:
+        kept: array[int] = (
+            array("q", (_FIRST, log[_OLDEST], log[_BASE])) + log[log[_HEAD] :]
+        )  # without what has expired
+        if sys.byteorder == "big":
+            kept.byteswap()
+        return kept.tobytes()
+
+    def restore(self, value: Any) -> Log:
+        log = array("q")
+        log.frombytes(value)
+        if sys.byteorder == "big":
+            log.byteswap()
+        if len(log) <= _FIRST or not len(log) % 2 or log[_HEAD] != _FIRST:
+            raise ValueError(f"{len(log)} integers are no log")
         return log
 
     def _settle(self, log: Log, now: int) -> tuple[int, int, int, int]:

@@ -21,7 +21,6 @@ from ratekeeper.playground.configs import (
 from ratekeeper.playground.visitors import Visitors
 from ratekeeper.service.api import MOST_ENTRIES, newest_entries
 from ratekeeper.service.web import Response, ServiceRequest, json_response
-from ratekeeper.stores import MemoryStore
 from ratekeeper.stores.protocol import Inspection
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class Demo:
 
     @property
     def _store(self) -> str:
-        return "memory" if isinstance(self._service.store, MemoryStore) else "Redis"
+        return _KINDS.get(type(self._service.store).__name__, "Redis")
 
     def _limiter(self, rule: Rule) -> AsyncLimiter:
         return self._service.limiter(rule, prefix=PREFIX)
@@ -105,6 +104,9 @@ class Demo:
         cost = read_number(body, "cost", 1, rates.MAX_LIMIT)
         visitor, headers = self._visitors.recognize(request)
         return DemoRequest(body, rule, cost, visitor, headers, self._limiter(rule), self._service.live.count)
+
+
+_KINDS = {"MemoryStore": "memory", "SqliteStore": "SQLite"}  # by name: they are imported when they are used
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def add(commands: Subcommands) -> None:
         "--store",
         default="memory://",
         metavar="URL",
-        help="URL of the store, such as redis://localhost:6379/0 (default: memory://)",
+        help="URL of the store, such as redis://localhost:6379/0 or sqlite:///path/to/limits.db (default: memory://)",
     )
     parser.add_argument(
         "--deadline",

@@ -1,8 +1,10 @@
-"""The stores, which keep the state of keys: in this process or on a server.
+"""The stores, which keep the state of keys: in this process, in a file or on a server.
 
 The map, in reading order: `protocol` is what every store implements: its requests and answers. `memory` is the
 shortest store; `eviction` decides which keys it forgets when it is full, and `spinlock` guards its critical sections.
-`redis/` is a package of its own. `breaker` keeps callers from a server that is away.
+`deciding` is what a request does to the states of its keys, in memory and in a file. `sqlite` keeps them in a file:
+`database` reads and writes it, `filelock` guards it, and `paths` reads its URL. `redis/` is a package of its own.
+`names` gives keys their names in files and on servers. `breaker` keeps callers from a store that is away.
 """
 
 from __future__ import annotations
@@ -17,12 +19,17 @@ from ratekeeper.stores.protocol import Store
 if TYPE_CHECKING:
     from ratekeeper.stores.redis.asyncio_store import AsyncRedisStore
     from ratekeeper.stores.redis.thread_store import RedisStore
+    from ratekeeper.stores.sqlite import SqliteStore
 
-__all__ = ["AsyncRedisStore", "MemoryStore", "RedisStore", "Store", "from_url"]
+__all__ = ["AsyncRedisStore", "MemoryStore", "RedisStore", "SqliteStore", "Store", "from_url"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the Redis stores when they are used."""
+    """Import a store that is not in memory when it is used."""
+    if name == "SqliteStore":
+        from ratekeeper.stores.sqlite import SqliteStore
+
+        return SqliteStore
     if name == "RedisStore":
         from ratekeeper.stores.redis.thread_store import RedisStore
 
@@ -50,8 +57,13 @@ def from_url(url: str, *, for_asyncio: bool = False) -> Store:
         from ratekeeper.stores.redis.thread_store import RedisStore
 
         return RedisStore(url)
+    if separator and scheme == "sqlite":
+        from ratekeeper.stores.paths import path_of
+        from ratekeeper.stores.sqlite import SqliteStore
+
+        return SqliteStore(path_of(url))
     if not separator or scheme != "memory":
-        known = ", ".join(f"'{known}://'" for known in ("memory", *SCHEMES))
+        known = ", ".join(f"'{known}://'" for known in ("memory", "sqlite", *SCHEMES))
         raise InvalidRule(f"store {show(safe(url))} has an unknown scheme; use {known}")
     if rest:
         raise InvalidRule(

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ratekeeper import keys
-from ratekeeper.algorithms.rule import EMPTY
 from ratekeeper.clock import Clock, wall_clock
-from ratekeeper.decision import NO_LAYERS, Decision, RuleAnswer, made
+from ratekeeper.decision import NO_LAYERS, Decision, made
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
+from ratekeeper.stores.deciding import carry_out
 from ratekeeper.stores.eviction import EvictionQueue, Table
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot
 from ratekeeper.stores.spinlock import SpinLock
@@ -82,7 +82,15 @@ class MemoryStore:
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome:  # noqa: ARG002 - it is quick
         """Decide or change all demands at one instant; all or nothing."""
-        return self._lock.call(self._execute, demands)
+        free = self._lock.free
+        try:
+            del free[0]  # as in SpinLock.call, without the call
+        except KeyError:
+            return self._lock.call(self._execute, demands)
+        try:
+            return self._execute(demands)
+        finally:
+            free[0] = True
 
     def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         """Show how each demand's key is stored."""
@@ -181,26 +189,10 @@ class MemoryStore:
 
     def _execute(self, demands: Sequence[Demand]) -> Outcome:
         now = self._now()
-        denied = len(demands) > 1 and any(self._denies(demand, now) for demand in demands)
-        answers = [self._do(demand, now, denied) for demand in demands]
+        answers = carry_out(demands, now, self._state, self._write)
         if now >= self._eviction.due:
             self._eviction.collect(now)
         return _new(Outcome, (now, answers, False, 0, ()))
-
-    def _denies(self, demand: Demand, now: int) -> bool:
-        """Tell whether a demand denies the whole request."""
-        return demand.binds and demand.operation in ("hit", "peek") and not self._peek(demand, now, demand.cost)[0]
-
-    def _do(self, demand: Demand, now: int, denied: bool) -> RuleAnswer:
-        """Carry out a demand, unless its request is denied, and return its answer."""
-        operation = demand.operation
-        if operation == "peek" or (denied and operation == "hit"):
-            return self._peek(demand, now, demand.cost)
-        if operation == "hit":
-            return self._hit(demand, now)
-        if not denied:
-            self._change(demand, now)
-        return self._peek(demand, now, 1)
 
     def _inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
         now = self._now()
@@ -223,34 +215,6 @@ class MemoryStore:
 
     def _state(self, demand: Demand) -> Any:
         return self._tables[demand.binding.space].states.get(demand.key)
-
-    def _peek(self, demand: Demand, now: int, cost: int) -> RuleAnswer:
-        return demand.binding.rule.decide(self._state(demand), now, cost, False)[1:]
-
-    def _hit(self, demand: Demand, now: int) -> RuleAnswer:
-        before = self._state(demand)
-        step = demand.binding.rule.decide(before, now, demand.cost, True)
-        if step[1]:
-            if before is None:
-                self._eviction.add(self._tables[demand.binding.space], demand.key, step[0], now)
-            elif step[0] is not before:
-                self._tables[demand.binding.space].states[demand.key] = step[0]
-        return step[1:]
-
-    def _change(self, demand: Demand, now: int) -> None:
-        rule, operation, cost = demand.binding.rule, demand.operation, demand.cost
-        before = self._state(demand)
-        if operation == "charge":
-            state = rule.charge(before, now, cost)
-        elif before is None:
-            return
-        elif operation == "reset":
-            state = EMPTY
-        elif operation == "refund":
-            state = rule.refund(before, now, cost)
-        elif demand.receipt is not None:
-            state = rule.give_back(before, now, cost, demand.receipt.at_us, demand.receipt.ends_us)
-        self._write(demand, before, state, now)
 
     def _write(self, demand: Demand, before: Any, state: Any, now: int) -> None:
         table, key = self._tables[demand.binding.space], demand.key

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import binascii
-import hashlib
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, get_args
 
 from ratekeeper.clock import Clock
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
+from ratekeeper.stores.names import head_of, identity_of
 from ratekeeper.stores.protocol import Binding, Demand, Key, Operation, Outcome
 from ratekeeper.stores.redis import script
 from ratekeeper.stores.redis.redis_errors import no_decision
 
 MAX_COST = 1 << 43  # more than any limit and any usage: a larger cost has the same answer
-_LONG = 96  # bytes of an identity beyond which it is stored hashed
-_SPECIAL = bytes((*b"%{}", *range(0x20), 0x7F))  # what would end the hash tag, or is hard to read
 _ANSWER = 5  # integers
 SLOTS = 16_384  # of a cluster
 
@@ -33,53 +31,18 @@ class EncodedRule(NamedTuple):
 
 def encode_rule(binding: Binding) -> EncodedRule:
     """Work out what stays the same for all requests on a rule."""
-    prefix, algorithm, name = binding.space
-    parts = [prefix, binding.rule.short_name, name]
-    if name.startswith(f"{algorithm} "):  # a rule that is named by its text: once is enough; no name is empty
-        parts[2:] = "", name[len(algorithm) + 1 :]
-    head = b":".join(_escape(part.encode("utf-8", "surrogatepass"), _SPECIAL + b":") for part in parts)
     values = b"".join((_text(binding.rule.script), *map(_number, binding.rule.numbers)))
-    return EncodedRule(head + b":{", values)
+    return EncodedRule(head_of(binding), values)
 
 
 def key_name(rule: EncodedRule, key: Key) -> bytes:
     """Name a key in Redis. All rules of one identity share a hash tag; no two identities share a name."""
-    return rule.head + _identity(key) + b"}"
+    return rule.head + identity_of(key) + b"}"
 
 
 def slot_of(key: Key) -> int:
     """Return the slot of a cluster that all keys of an identity are in."""
-    return binascii.crc_hqx(_identity(key), 0) % SLOTS
-
-
-def _identity(key: Key) -> bytes:
-    if type(key) is str:
-        text = key.encode("utf-8", "surrogatepass")
-        if len(text) <= _LONG and len(text.translate(None, _SPECIAL)) == len(text):  # nearly always
-            return text
-    # What is no str begins with a % and a letter, which an escaped str never does.
-    if isinstance(key, tuple):
-        parts = [_one(part) for part in key]
-        identity = b"%t" + b"".join(b"%d:%s" % (len(part), part) for part in parts)
-    else:
-        identity = _one(key)
-    return (
-        identity if len(identity) <= _LONG else b"%h" + hashlib.blake2b(identity, digest_size=16).hexdigest().encode()
-    )
-
-
-def _one(part: str | bytes | int) -> bytes:
-    if isinstance(part, str):
-        return _escape(part.encode("utf-8", "surrogatepass"), _SPECIAL)
-    if isinstance(part, bytes):
-        return b"%b" + _escape(part, _SPECIAL)
-    return b"%i" + b"%d" % part
-
-
-def _escape(text: bytes, special: bytes) -> bytes:
-    if len(text.translate(None, special)) == len(text):  # nearly always
-        return text
-    return b"".join(b"%%%02X" % byte if byte in special else bytes((byte,)) for byte in text)
+    return binascii.crc_hqx(identity_of(key), 0) % SLOTS
 
 
 def encode(
@@ -90,7 +53,8 @@ def encode(
         binding, key, cost, operation, _, _ = requests[0][0]
         if operation == "hit":  # as most calls of a lone caller are
             rule = rules[id(binding)]
-            return [rule.head + _identity(key) + b"}"], rule.values + _number(min(cost, MAX_COST))
+            argument = rule.values + _number(min(cost, MAX_COST))
+            return [rule.head + identity_of(key) + b"}"], argument
     return _encode_runs(now_us, requests, rules)
 
 
@@ -112,12 +76,12 @@ def _encode_runs(
                 times += 1
                 continue
             last_key = key
-            names.append(rules[id(binding)].head + _identity(key) + b"}")
+            names.append(rules[id(binding)].head + identity_of(key) + b"}")
         else:
             kinds: list[Hashable] = []
             for binding, key, cost, operation, binds, receipt in demands:
                 kinds += operation, id(binding), cost, binds, receipt
-                names.append(rules[id(binding)].head + _identity(key) + b"}")
+                names.append(rules[id(binding)].head + identity_of(key) + b"}")
             kind = tuple(kinds)
         if kind == last and times == 1:
             count += 1

@@ -1,0 +1,217 @@
+"""The file of a SqliteStore: one table, a row a key, and what one request reads and writes of it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ratekeeper.algorithms.rule import Rule
+from ratekeeper.errors import StoreUnavailable
+from ratekeeper.stores.protocol import Demand
+
+_APPLICATION = 0x52_4B_4C_4D  # tells our files from those of other applications
+_VERSION = 1
+_SETTINGS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = OFF",  # what a process wrote outlives it; what outlives a power failure is not promised
+    "PRAGMA wal_autocheckpoint = 250",  # pages: little work at a time, for somebody waits while it is done
+)
+_SCHEMA = (
+    """CREATE TABLE keys (
+        name BLOB PRIMARY KEY, state NOT NULL, expires_us INTEGER NOT NULL, due_us INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+    # When to look at a key again. Most writes leave it as it is, so that they need not touch the index.
+    "CREATE INDEX keys_due ON keys (due_us)",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {_VERSION}",
+)
+_READ = "SELECT state, expires_us FROM keys WHERE name = ?"
+_ADD = "INSERT INTO keys (state, expires_us, due_us, name) VALUES (?, ?, ?, ?)"
+_CHANGE = "UPDATE keys SET state = ?, expires_us = ? WHERE name = ?"
+_FORGET = "DELETE FROM keys WHERE name = ?"
+_FORGET_EXPIRED = "DELETE FROM keys WHERE name = ? AND expires_us <= ?"  # unless the same request has just written it
+_DUE = "SELECT name, state, expires_us FROM keys WHERE due_us <= ? ORDER BY due_us LIMIT ?"
+_LOOK_LATER = "UPDATE keys SET expires_us = max(expires_us, ?1), due_us = max(expires_us, ?1) WHERE name = ?2"
+_FARTHEST = (1 << 63) - 1
+_LOOK_US = 1_000_000  # how often to look for expired keys when there were none left
+_LOOKS = 4  # keys looked at for each that may be new
+
+Change = tuple[str, tuple[Any, ...]]
+ExpiresAt = Callable[[bytes, Any], int]
+"""Tells, of a key's name and its state as it is written, until when it matters here; 0 if it does not."""
+
+
+class Database:
+    """A connection to the file, opened when it is needed. Whoever uses it holds the store's lock."""
+
+    def __init__(self, path: str, expires_at: ExpiresAt) -> None:
+        self.path = path
+        self._expires_at = expires_at
+        self._connection: sqlite3.Connection | None = None
+        self._opened: os.stat_result | None = None
+        self._looked_us = 0
+        self._look_again_us = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
+
+    def is_in_place(self) -> bool:
+        """Tell whether the file is still the one that others find under its name."""
+        if self._opened is None:
+            return False
+        try:
+            return os.path.samestat(self._opened, Path(self.path).stat())
+        except FileNotFoundError:
+            return False
+
+    def ready(self) -> None:
+        """Open the file, if that is not yet done, and end what an interrupted caller has begun."""
+        connection = self._connection
+        if connection is None:
+            connection = self._open()
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+    def read(self, name: bytes) -> tuple[Any, int] | None:
+        """Return a key's state as it is written, and when it expires."""
+        assert self._connection is not None  # noqa: S101 - `ready` was called
+        rows = self._connection.execute(_READ, (name,)).fetchall()  # all: a statement that is left open holds a lock
+        return rows[0] if rows else None
+
+    def write(self, changes: list[Change], now: int) -> None:
+        """Write all changes or none, and forget some of the keys that have expired."""
+        if not self._looked_us <= now < self._look_again_us:
+            changes = changes + self._expiry(now, _LOOKS * (len(changes) + 1))
+        if not changes:
+            return
+        connection = self._connection
+        assert connection is not None  # noqa: S101 - `ready` was called
+        if len(changes) == 1:
+            connection.execute(*changes[0])  # a transaction of its own
+            return
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for change in changes:
+                connection.execute(*change)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the connection; the next `ready` opens another."""
+        connection, self._connection = self._connection, None
+        self._opened = None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def abandon(self) -> object:
+        """Return the connection, which is a parent's and must not be closed here, and have none."""
+        connection, self._connection = self._connection, None
+        return connection
+
+    def _expiry(self, now: int, looks: int) -> list[Change]:
+        """Return what forgets the keys that have expired, a few at a time, and looks later at those that have not."""
+        assert self._connection is not None  # noqa: S101 - `ready` was called
+        due = self._connection.execute(_DUE, (now, looks)).fetchall()
+        self._looked_us = now
+        self._look_again_us = now if len(due) == looks else now + _LOOK_US
+        changes: list[Change] = []
+        for name, value, written_us in due:
+            matters_us = written_us if written_us > now else min(self._expires_at(name, value), _FARTHEST)
+            changes.append((_LOOK_LATER, (matters_us, name)) if matters_us > now else (_FORGET_EXPIRED, (name, now)))
+        return changes
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+        try:
+            self._set_up(connection)
+            self._opened = Path(self.path).stat()
+        except BaseException:
+            connection.close()
+            raise
+        self._look_again_us = self._looked_us = 0
+        self._connection = connection
+        return connection
+
+    def _set_up(self, connection: sqlite3.Connection) -> None:
+        def ask(question: str) -> Any:
+            return connection.execute(question).fetchall()[0][0]
+
+        found = ask("PRAGMA application_id"), ask("PRAGMA user_version")
+        is_new = found == (0, 0) and not ask("SELECT count(*) FROM sqlite_master")
+        if not is_new and found != (_APPLICATION, _VERSION):
+            whose = "of another version of ratekeeper" if found[0] == _APPLICATION else "of another application"
+            raise StoreUnavailable(f"{self.path} is a database {whose}")
+        for setting in _SETTINGS:
+            connection.execute(setting).fetchall()
+        if (mode := ask("PRAGMA journal_mode")) != "wal":
+            raise StoreUnavailable(f"{self.path} cannot have a write-ahead log, only mode {mode!r}")
+        if is_new:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute("COMMIT")
+
+
+class Work:
+    """What one request has read of the database, and what it will write."""
+
+    __slots__ = ("_database", "_name", "_names", "_rows", "changes")
+
+    def __init__(self, database: Database, name: Callable[[Demand], bytes]) -> None:
+        self._database = database
+        self._name = name
+        self._names: dict[int, bytes] = {}  # by demand
+        self._rows: dict[bytes, tuple[Any, int | None]] = {}  # by name: the state, and when it expires
+        self.changes: list[Change] = []
+
+    def read(self, demand: Demand) -> Any:
+        """Return the state of a demand's key; None for an untouched one."""
+        name = self._names.get(id(demand))
+        if name is None:
+            name = self._names[id(demand)] = self._name(demand)
+        row = self._rows.get(name)
+        if row is None:
+            found = self._database.read(name)
+            row = (None, None) if found is None else (restored(demand.binding.rule, found[0]), found[1])
+            self._rows[name] = row
+        return row[0]
+
+    def write(self, demand: Demand, _before: Any, state: Any, _now: int) -> None:
+        """Note a demand's next state; it is written with all others."""
+        name = self._names[id(demand)]
+        _, expired_us = self._rows[name]
+        if not state:
+            self._rows[name] = None, None
+            if expired_us is not None:
+                self.changes.append((_FORGET, (name,)))
+            return
+        rule = demand.binding.rule
+        expires_us = min(rule.expires_at(state), _FARTHEST)
+        if expired_us is None:
+            self.changes.append((_ADD, (rule.dump(state), expires_us, expires_us, name)))
+        else:  # another limiter may have another rule under this name, by which it matters longer
+            expires_us = max(expires_us, expired_us)
+            self.changes.append((_CHANGE, (rule.dump(state), expires_us, name)))
+        self._rows[name] = state, expires_us
+
+
+def restored(rule: Rule, value: Any) -> Any:
+    """Return the state that a value stands for."""
+    try:
+        return rule.restore(value)
+    except (ValueError, TypeError, AttributeError, IndexError) as error:
+        message = f"the database has no {rule.algorithm} under this key: {error}"
+        raise StoreUnavailable(message, away=False, answered=True) from error
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    """Tell whether another program, which does not know our lock, uses the file at this moment."""
+    return isinstance(error, sqlite3.OperationalError) and "lock" in str(error)

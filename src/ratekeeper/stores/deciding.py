@@ -1,0 +1,62 @@
+"""What a request does to the states of its keys: the same for every store that decides in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ratekeeper.algorithms.rule import EMPTY
+from ratekeeper.decision import RuleAnswer
+from ratekeeper.stores.protocol import Demand
+
+Read = Callable[[Demand], Any]
+"""Returns the state of a demand's key; None for an untouched one."""
+Write = Callable[[Demand, Any, Any, int], None]
+"""Takes a demand, the state of its key so far, the next state (`EMPTY`: forget the key) and the time."""
+
+
+def carry_out(demands: Sequence[Demand], now: int, read: Read, write: Write) -> list[RuleAnswer]:
+    """Do what the demands ask for, all or nothing, and return their answers. Nobody else may write meanwhile."""
+    denied = len(demands) > 1 and any(_denies(demand, now, read) for demand in demands)
+    return [_do(demand, now, denied, read, write) for demand in demands]
+
+
+def _denies(demand: Demand, now: int, read: Read) -> bool:
+    """Tell whether a demand denies the whole request."""
+    return demand.binds and demand.operation in ("hit", "peek") and not _peek(demand, now, demand.cost, read)[0]
+
+
+def _do(demand: Demand, now: int, denied: bool, read: Read, write: Write) -> RuleAnswer:
+    """Do what a demand asks for, unless its request is denied, and answer it."""
+    operation = demand.operation
+    if operation == "peek" or (denied and operation == "hit"):
+        return _peek(demand, now, demand.cost, read)
+    if operation == "hit":
+        before = read(demand)
+        step = demand.binding.rule.decide(before, now, demand.cost, True)
+        if step[1]:
+            write(demand, before, step[0], now)
+        return step[1:]
+    if not denied:
+        _change(demand, now, read, write)
+    return _peek(demand, now, 1, read)
+
+
+def _peek(demand: Demand, now: int, cost: int, read: Read) -> RuleAnswer:
+    return demand.binding.rule.decide(read(demand), now, cost, False)[1:]
+
+
+def _change(demand: Demand, now: int, read: Read, write: Write) -> None:
+    rule, operation, cost = demand.binding.rule, demand.operation, demand.cost
+    before = read(demand)
+    if operation == "charge":
+        state = rule.charge(before, now, cost)
+    elif before is None:
+        return
+    elif operation == "reset":
+        state = EMPTY
+    elif operation == "refund":
+        state = rule.refund(before, now, cost)
+    elif demand.receipt is not None:
+        state = rule.give_back(before, now, cost, demand.receipt.at_us, demand.receipt.ends_us)
+    write(demand, before, state, now)

@@ -1,0 +1,367 @@
+"""SqliteStore: one file that the processes of one machine share, with no server.
+
+Every request is decided in Python, under a lock that all of them share: read the states, decide, write. SQLite's own
+way of waiting is not used: it held callers for half a second in a trial. Who finds the lock taken tries again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ratekeeper import flows, forks
+from ratekeeper.algorithms.rule import Rule
+from ratekeeper.clock import Clock, stopwatch, wall_clock
+from ratekeeper.errors import InvalidRule, StoreUnavailable
+from ratekeeper.rates import show
+from ratekeeper.stores.breaker import Breaker
+from ratekeeper.stores.database import Database, ExpiresAt, Work, is_locked, restored
+from ratekeeper.stores.deciding import carry_out
+from ratekeeper.stores.filelock import TAKEN, FileLock, Line, Taken
+from ratekeeper.stores.names import head_in, head_of, name_of
+from ratekeeper.stores.paths import checked
+from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot, outcome_at
+
+_PATIENCE_NS = 1_000_000_000  # for what has no deadline
+_FORK_PATIENCE_NS = 1_000_000_000
+_CLOSE_PATIENCE_NS = 100_000_000
+_YIELDING_NS = 20_000  # how long to let other threads run only, before the first sleep
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.0005  # seconds
+_STALL_NS = 300_000_000  # less than this may be a process that waits for the processor
+_CHECK_NS = 1_000_000_000  # how often to look whether the files are still there
+_ROW_BYTES = 24  # of a row besides its name and its state, about
+
+Drive = Callable[[flows.Flow[Any]], Any]
+Sleep = Callable[[float], Any]
+
+
+class _LockedOut(Taken):
+    """What an attempt returns when another program, which does not know our lock, has locked the database."""
+
+
+_LOCKED_OUT = _LockedOut()
+
+
+class SqliteStore:
+    """Keeps state in a file on this machine, for threads and event loops of any number of processes."""
+
+    may_be_away = True
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = checked(path)
+        self.breaker = Breaker(repr(self))
+        self._latest: dict[bytes, Rule] = {}  # by what names begin with: the rule that was bound last
+        self._lock = FileLock(f"{self.path}-lock")
+        self._database = Database(self.path, _expiry_by(self._latest))
+        self._line = Line()
+        self._check_at_ns = 0
+        self._clock: Clock = wall_clock
+        self._bound: dict[int, tuple[Binding, bytes]] = {}  # by id: a binding, and what its keys' names begin with
+        self._is_cut_off = False
+        forks.pause_at_fork(self)
+        weakref.finalize(self, _close, self._lock, self._database, 0)
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({self.path!r})"
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the file cannot be used at the moment."""
+        return self.breaker.is_open
+
+    def for_threads(self) -> SqliteStore:
+        return self
+
+    def for_asyncio(self) -> AsyncFace:
+        return AsyncFace(self)
+
+    def bind(self, binding: Binding, clock: Clock | None) -> None:
+        """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
+        clock = clock or wall_clock
+        if self._bound and clock != self._clock:
+            raise InvalidRule(
+                f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
+            )
+        self._clock = clock
+        head = head_of(binding)
+        self._bound[id(binding)] = binding, head
+        self._latest[head] = binding.rule
+
+    def unbind(self, bindings: Sequence[Binding]) -> None:
+        """Forget a limiter's rules."""
+        for binding in bindings:
+            _, head = self._bound.pop(id(binding), (binding, b""))
+            if self._latest.get(head) is binding.rule:
+                del self._latest[head]
+
+    def quick_hit(self, binding: Binding) -> QuickHit | None:  # noqa: ARG002 - the way to a file is never that short
+        """Return nothing: the way to a file is never that short."""
+        return None
+
+    def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome:
+        """Decide or change all demands at one instant; StoreUnavailable when that was not possible in time."""
+        return self.ask(self.decide, demands, ends_ns, flows.run, time.sleep)  # type: ignore[no-any-return]
+
+    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot:
+        """Return the time and the state of each demand's key."""
+        return self.ask(self.look, demands, ends_ns, flows.run, time.sleep)  # type: ignore[no-any-return]
+
+    def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
+        """Show how each demand's key is stored."""
+        return self.ask(self.show, demands, None, flows.run, time.sleep)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Close the file; the next request opens it again."""
+        _close(self._lock, self._database, _CLOSE_PATIENCE_NS)
+
+    # What both faces ask for.
+
+    def ask(
+        self,
+        action: Callable[[Sequence[Demand]], Any],
+        demands: Sequence[Demand],
+        ends_ns: int | None,
+        drive: Drive,
+        sleep: Sleep,
+    ) -> Any:
+        """Do one thing under the lock, at once if that is free; otherwise `drive` the flow that tries again."""
+        if ends_ns is None:
+            ends_ns = stopwatch() + _PATIENCE_NS
+        if self.breaker.is_open and not self.breaker.admits(ends_ns):
+            raise StoreUnavailable(f"{self!r} is away", away=False)
+        if self._line.lets(None):
+            result = self._attempt(action, demands)
+            if not isinstance(result, Taken):
+                return result
+        return drive(self._in_turn(action, demands, ends_ns, sleep))
+
+    def decide(self, demands: Sequence[Demand]) -> Outcome:
+        """Decide or change all demands."""
+        now = self._clock() // 1000
+        work = Work(self._database, self._name)
+        answers = carry_out(demands, now, work.read, work.write)
+        self._database.write(work.changes, now)
+        return outcome_at(now, answers)
+
+    def look(self, demands: Sequence[Demand]) -> Snapshot:
+        """Read all states."""
+        now = self._clock() // 1000
+        work = Work(self._database, self._name)
+        return Snapshot(now, [demand.binding.rule for demand in demands], [work.read(demand) for demand in demands])
+
+    def show(self, demands: Sequence[Demand]) -> list[Inspection]:
+        """Read all states as they are stored."""
+        now = self._clock() // 1000
+        return [self._inspection(demand, now) for demand in demands]
+
+    def _inspection(self, demand: Demand, now: int) -> Inspection:
+        rule, name = demand.binding.rule, self._name(demand)
+        found = self._database.read(name)
+        state = None if found is None else restored(rule, found[0])
+        ttl = rule.expires_at(state) - now if state else 0
+        shown = name.decode("utf-8", "backslashreplace")
+        if found is None or ttl <= 0:
+            return Inspection(rule.text, dict(rule.words(None, now)), None, None, 0, now / 1e6, shown)
+        size = len(name) + len(found[0]) + _ROW_BYTES
+        return Inspection(rule.text, dict(rule.words(state, now)), found[0], ttl / 1e6, size, now / 1e6, shown)
+
+    def _name(self, demand: Demand) -> bytes:
+        bound = self._bound.get(id(demand.binding))  # none if the limiter has gone
+        return name_of(head_of(demand.binding) if bound is None else bound[1], demand.key)
+
+    def _attempt(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand]) -> Any:
+        """Do one thing if the lock is free."""
+        try:
+            result = self._lock.attempt(self._inside, action, demands)
+        except StoreUnavailable as error:
+            self.breaker.noted(error)
+            raise
+        except OSError as error:  # of the lock's own file
+            unavailable = _unavailable(self, error)
+            self.breaker.noted(unavailable)
+            raise unavailable from error
+        if self.breaker.is_open and not isinstance(result, Taken):
+            self.breaker.succeeded()
+        return result
+
+    def _inside(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand]) -> Any:
+        """Do one thing; the lock is held."""
+        if self._is_cut_off:
+            raise StoreUnavailable(f"{self!r} was in use when this process was forked; make the store afterwards")
+        now = stopwatch()
+        try:
+            if now >= self._check_at_ns:
+                self._check_at_ns = now + _CHECK_NS
+                if not self._has_its_files():
+                    return TAKEN
+            self._database.ready()
+            return action(demands)
+        except (sqlite3.Error, OSError) as error:
+            if isinstance(error, sqlite3.Error) and is_locked(error):
+                return _LOCKED_OUT
+            self._database.close()  # what comes next begins anew, with whatever file is there then
+            raise _unavailable(self, error) from error
+        except StoreUnavailable as error:
+            if error.away:
+                self._database.close()
+            raise
+
+    def _has_its_files(self) -> bool:
+        """Let go of files that somebody has removed or replaced: others would not see what is written there.
+
+        Returns False if the lock is not the one that others take.
+        """
+        if self._database.is_open and not self._database.is_in_place():
+            self._database.close()
+        if self._lock.is_in_place():
+            return True
+        self._database.close()
+        self._lock.close()
+        return False
+
+    def _in_turn(
+        self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand], ends_ns: int, sleep: Sleep
+    ) -> flows.Flow[Any]:
+        """Try until the lock is free or time has run out."""
+        began_ns = now = stopwatch()
+        result: Any = None
+        pause = 0.0
+        with self._line.place() as place:
+            while now < ends_ns:
+                yield sleep(min(pause, (ends_ns - now) / 1e9))
+                pause = min(2 * pause + _SHORTEST_PAUSE, _LONGEST_PAUSE) if now - began_ns > _YIELDING_NS else 0.0
+                if self._line.lets(place):
+                    result = self._attempt(action, demands)
+                    if not isinstance(result, Taken):
+                        return result
+                now = stopwatch()
+        waited = f"{(now - began_ns) / 1e9:.3f} s"
+        if isinstance(result, _LockedOut):
+            error = StoreUnavailable(f"{self!r} was locked by another program for {waited}")
+        elif self._lock.moves_since(min(began_ns, now - _STALL_NS)):
+            error = StoreUnavailable(f"{self!r} was in use by others for {waited}", away=False)
+        else:
+            error = StoreUnavailable(f"{self!r} was locked by a process that did not go on for {waited}")
+        self.breaker.noted(error)
+        raise error
+
+    # A fork.
+
+    def before_fork(self) -> None:
+        """Close the file, and let nobody open it until the child exists: SQLite cannot share it with a child."""
+        _close(self._lock, self._database, _CLOSE_PATIENCE_NS)
+        ends_ns = stopwatch() + _FORK_PATIENCE_NS
+        while not self._lock.stop():
+            if stopwatch() > ends_ns:
+                return  # `after_fork` sees to it
+            time.sleep(0)
+        self._database.close()
+        self._lock.close()
+
+    def after_fork_in_parent(self) -> None:
+        """Let threads in again."""
+        self._lock.go_on()
+
+    def after_fork(self) -> None:
+        """Begin with nothing open."""
+        self.breaker.after_fork()
+        if self._database.is_open:  # the fork did not wait for us: by SQLite's rules it cannot be used, nor closed
+            _of_parents.append(self._database.abandon())
+            self._is_cut_off = True
+        self._lock.close()
+        self._lock.renew()
+        self._line = Line()
+
+
+class AsyncFace:
+    """A SqliteStore as an `AsyncLimiter` asks it: what is decided at once is returned, what has to wait is awaited."""
+
+    may_be_away = True
+
+    def __init__(self, store: SqliteStore) -> None:
+        import asyncio
+
+        self._store = store
+        self._sleep: Sleep = asyncio.sleep
+
+    def __repr__(self) -> str:
+        return repr(self._store)
+
+    def for_threads(self) -> SqliteStore:
+        return self._store
+
+    def for_asyncio(self) -> AsyncFace:
+        return self
+
+    def bind(self, binding: Binding, clock: Clock | None) -> None:
+        self._store.bind(binding, clock)
+
+    def unbind(self, bindings: Sequence[Binding]) -> None:
+        self._store.unbind(bindings)
+
+    def quick_hit(self, binding: Binding) -> QuickHit | None:
+        return self._store.quick_hit(binding)
+
+    def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
+        """Decide or change all demands at one instant."""
+        return self._ask(self._store.decide, demands, ends_ns)  # type: ignore[no-any-return]
+
+    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot | Awaitable[Snapshot]:
+        """Return the time and the state of each demand's key."""
+        return self._ask(self._store.look, demands, ends_ns)  # type: ignore[no-any-return]
+
+    def inspect(self, demands: Sequence[Demand]) -> list[Inspection] | Awaitable[list[Inspection]]:
+        """Show how each demand's key is stored."""
+        return self._ask(self._store.show, demands, None)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Close the file; the next request opens it again."""
+        self._store.close()
+
+    def _ask(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand], ends_ns: int | None) -> Any:
+        return self._store.ask(action, demands, ends_ns, flows.run_async, self._sleep)
+
+
+_of_parents: list[object] = []  # connections that a fork has left us with
+
+
+def _close(lock: FileLock, database: Database, patience_ns: int) -> None:
+    """Close both files, under the lock if it can be had: the last to close a database tidies it up."""
+
+    def close() -> None:
+        database.close()
+        lock.close()
+
+    ends_ns = stopwatch() + patience_ns
+    while database.is_open or lock.is_open:
+        with suppress(OSError):
+            if not isinstance(lock.attempt(close), Taken):
+                return
+        if stopwatch() >= ends_ns:
+            lock.alone(close)  # SQLite has a lock of its own for this
+            return
+        time.sleep(_LONGEST_PAUSE)
+
+
+def _expiry_by(rules: Mapping[bytes, Rule]) -> ExpiresAt:
+    """Return what judges a key by the rule that is in force here now, and not by the one that wrote it."""
+
+    def expires_at(name: bytes, value: Any) -> int:
+        rule = rules.get(head_in(name))
+        if rule is None:
+            return 0
+        try:
+            return rule.expires_at(restored(rule, value))
+        except StoreUnavailable:
+            return 0
+
+    return expires_at
+
+
+def _unavailable(store: SqliteStore, error: Exception) -> StoreUnavailable:
+    return StoreUnavailable(f"{store!r} cannot be used: {type(error).__name__}: {error}")
