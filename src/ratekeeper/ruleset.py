@@ -37,11 +37,10 @@ class Ruleset:
 
     def demands(self, operation: Operation, key: Keys, cost: Costs = 1) -> list[Demand]:
         """Check a call's keys and costs, and return a demand for each rule."""
-        only = self._only
-        if only is not None and type(key) is str and type(cost) is int and cost > 0:  # nearly always
-            if not 0 < len(key) <= keys.SURELY_SHORT:
-                keys.check(key)
-            return [_new(Demand, (only, key, cost, operation, True, None))]
+        if type(key) is str and 0 < len(key) <= keys.SURELY_SHORT and type(cost) is int and cost > 0:  # nearly always
+            if self._only is not None:
+                return [_new(Demand, (self._only, key, cost, operation, True, None))]
+            return [_new(Demand, (binding, key, cost, operation, True, None)) for binding in self.bindings]
         names = [binding.name for binding in self.bindings]
         key_of = arguments.by_name("key", key, names, keys.check)
         cost_of = self.costs("cost", cost)
@@ -117,16 +116,35 @@ def from_answer(name: str, limit: int, answer: RuleAnswer) -> Decision:
 
 
 def combine(decisions: Sequence[Decision]) -> Decision:
-    """Combine the decisions of several rules into one: the binding rule's, with every rule's own in `layers`."""
-    denials = [decision for decision in decisions if not decision.allowed]
-    if denials:
-        binding = max(denials, key=lambda decision: decision.retry_after)  # ties go to the first
-    else:
-        binding = min(decisions, key=lambda decision: decision.remaining)
-    return binding._replace(
-        allowed=not denials,
-        remaining=min(decision.remaining for decision in decisions),
-        reset_after=max(decision.reset_after for decision in decisions),
-        delay=max(decision.delay for decision in decisions),
-        layers=MappingProxyType({decision.rule: decision for decision in decisions}),
+    """Fold the decisions of several rules into one.
+
+    The tightest rule decides: of denials the one with the longest retry time, otherwise the one with the smallest
+    `remaining`; ties go to the first. Each rule's own answer is in `layers`.
+    """
+    tightest = decisions[0]
+    allowed, remaining, reset_after, delay = True, tightest.remaining, 0.0, 0.0
+    layers = {}
+    for decision in decisions:
+        layers[decision.rule] = decision
+        remaining = min(remaining, decision.remaining)
+        reset_after = max(reset_after, decision.reset_after)
+        delay = max(delay, decision.delay)
+        if not decision.allowed:
+            if allowed or decision.retry_after > tightest.retry_after:
+                tightest = decision
+            allowed = False
+        elif allowed and decision.remaining < tightest.remaining:
+            tightest = decision
+    return made(
+        (
+            allowed,
+            tightest.limit,
+            remaining,
+            tightest.retry_after,
+            reset_after,
+            delay,
+            tightest.rule,
+            MappingProxyType(layers),
+            False,
+        )
     )
