@@ -60,8 +60,7 @@ class ClusterOfServers:
 
     def holder(self, slot: int) -> RedisServer:
         """Return the master that has a slot."""
-        ranges = client(self.running()[0]).execute_command("CLUSTER SLOTS")
-        port = next(master[1] for first, last, master, *_ in ranges if first <= slot <= last)
+        port = _port_of(slot, self.running()[0])
         return next(server for server in self.servers if server.port == port)
 
     def running(self) -> list[RedisServer]:
@@ -82,9 +81,16 @@ class ClusterOfServers:
         return len(names)
 
     def end_move(self, slot: int, to: RedisServer) -> None:
-        """Make the other master the one that has the slot."""
-        for server in (to, *(server for server in self.masters if server is not to)):
-            client(server).execute_command("CLUSTER SETSLOT", slot, "NODE", self.id_of(to))
+        """Give a slot to another master, again until all masters know it: what they tell each other may be old."""
+        masters = [to, *(server for server in self.masters if server is not to)]
+        new = self.id_of(to)
+
+        def all_know() -> bool:
+            for server in masters:
+                client(server).execute_command("CLUSTER SETSLOT", slot, "NODE", new)
+            return all(_port_of(slot, server) == to.port for server in masters)
+
+        until(all_know, f"slot {slot} has moved")
 
     def move(self, slot: int, to: RedisServer) -> None:
         """Move a slot with its keys, whether or not that has begun."""
@@ -164,6 +170,13 @@ def client(server: RedisServer) -> redis.Redis:
 
 
 _clients: dict[RedisServer, redis.Redis] = {}
+
+
+def _port_of(slot: int, server: RedisServer) -> int:
+    """Return the port of the master that has a slot, as far as a server knows."""
+    ranges = client(server).execute_command("CLUSTER SLOTS")
+    port: int = next(master[1] for first, last, master, *_ in ranges if first <= slot <= last)
+    return port
 
 
 def _is_well(server: RedisServer) -> bool:
