@@ -13,8 +13,7 @@ from time import perf_counter_ns
 from bench.contestants import ALGORITHMS, OURS, rule
 from bench.tables import by_contestant, find, section, table
 from bench.timing import Measurement, Target, interleave, names, per_decision
-from ratekeeper import Limiter
-from ratekeeper.stores import SqliteStore
+from ratekeeper import Limiter, stores
 
 NAME = "sqlite"
 TITLE = "On a file: one machine, no server"
@@ -50,7 +49,9 @@ def run(rounds: int) -> list[Measurement]:
 
 def _alone(algorithm: str, folder: str) -> Callable[[], float]:
     limit = LIMIT if "log" in algorithm else 10**7
-    limiter = Limiter(rule(algorithm, limit), SqliteStore(f"{folder}/{algorithm}.db"), on_error="raise", deadline=5)
+    limiter = Limiter(
+        rule(algorithm, limit), stores.SqliteStore(f"{folder}/{algorithm}.db"), on_error="raise", deadline=5
+    )
     keys = names(range(8)) * (HITS // 8)
 
     def sample() -> float:
@@ -88,7 +89,7 @@ def _processes(count: int) -> str:
 
 def hammer(path: str, seconds: float) -> tuple[float, float]:
     """Hit one key for as long; return how many a second, and the longest in milliseconds."""
-    limiter = Limiter(rule("fixed window", 10**9), SqliteStore(path), on_error="raise", deadline=5)
+    limiter = Limiter(rule("fixed window", 10**9), stores.SqliteStore(path), on_error="raise", deadline=5)
     limiter.hit("one")
     print("ready", flush=True)
     sys.stdin.readline()
