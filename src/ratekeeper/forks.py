@@ -1,4 +1,4 @@
-"""Forked children: one hook that renews all objects that a child cannot share, such as locks and sockets."""
+"""One fork hook for the package: it renews objects that a child cannot share, such as locks and sockets."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Protocol
 
 
 class Forked(Protocol):
-    """An object that a forked child must renew before it uses it."""
+    """An object that must be renewed in a forked child."""
 
     def after_fork(self) -> None:
         """Start afresh: a thread that held a lock does not exist in the child, and open sockets are the parent's."""
 
 
 class Paused(Forked, Protocol):
-    """Something that must not be at work at the moment of a fork."""
+    """An object that must be idle at the moment of a fork."""
 
     def before_fork(self) -> None:
-        """Come to rest, and let go of what a child must not share."""
+        """Become idle, and release what a child must not share."""
 
     def after_fork_in_parent(self) -> None:
         """Go on."""

@@ -1,4 +1,4 @@
-"""The store in a file: what processes share, what a file that cannot be used does, and what it takes for a URL."""
+"""The SQLite store: sharing between processes, files that cannot be used, forks, paths and URLs."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def rows(path):
 
 
 def python(code, *arguments):
-    """Start a process that runs this code."""
+    """Start a process that runs the given code."""
     return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
 
 
@@ -57,7 +57,7 @@ time.sleep(60)
 
 @contextlib.contextmanager
 def held(path):
-    """Let another process hold the lock, and do nothing else."""
+    """Let another process hold the lock and do nothing else."""
     holder = python(HOLDER, path)
     try:
         assert holder.stdout.readline() == "held\n"
@@ -68,7 +68,7 @@ def held(path):
 
 
 def back_within(limiter, seconds=15):
-    """Tell whether the store decides again by then: ten times the promise, to tell an answer from a hang."""
+    """Return whether the store decides again in time: ten times the promise, to tell an answer from a hang."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         if not limiter.peek("k").degraded:
@@ -90,13 +90,13 @@ def test_both_limiters_count_together_on_one_store_and_wait_in_one_queue(path):
     store.close()
 
 
-def test_one_url_given_twice_is_one_count(path):
+def test_the_same_url_given_twice_shares_one_count(path):
     with Limiter(RULE, f"sqlite:///{path}") as one, Limiter(RULE, f"sqlite:///{path}") as other:
         assert one.store is not other.store
         assert [one.hit("k").remaining, other.hit("k").remaining, one.hit("k").remaining] == [9, 8, 7]
 
 
-def test_usage_survives_a_restart_and_the_file_is_one_again_when_it_is_closed(path, face):
+def test_usage_survives_a_restart_and_closing_leaves_a_single_file(path, face):
     limiter = face(RULE, f"sqlite:///{path}")
     limiter.hit("k", 3)
     limiter.close()
@@ -106,7 +106,7 @@ def test_usage_survives_a_restart_and_the_file_is_one_again_when_it_is_closed(pa
     again.close()
 
 
-def test_workers_of_one_file_admit_the_limit_together(path):
+def test_workers_that_share_a_file_admit_the_limit_together(path):
     code = """
 import sys
 from ratekeeper import FixedWindow, Limiter
@@ -137,7 +137,7 @@ def test_a_store_that_is_dropped_closes_its_file(path):
 KEYS = ["1", b"1", 1, -1, ("1",), (b"1",), (1,), ("1", "2"), ("1,2",), "%i1", "{1}", ("1", ("2")), "a b", "a:b", "é"]
 
 
-def test_no_two_keys_prefixes_names_or_algorithms_meet(path):
+def test_different_keys_prefixes_names_and_algorithms_never_share_usage(path):
     store = SqliteStore(path)
     bindings = [("p", "n"), ("p:n", ""), ("p", "n:{"), ("pn", "x"), ("", "pn")]
     limiters = [Limiter({name or "y": RULE}, store, prefix=prefix) for prefix, name in bindings]
@@ -151,7 +151,7 @@ def test_no_two_keys_prefixes_names_or_algorithms_meet(path):
 # What is stored.
 
 
-def test_an_inspection_shows_the_state_in_words_and_as_it_is_written(path):
+def test_an_inspection_shows_the_state_in_words_and_as_it_is_stored(path):
     clock = ManualClock(1_700_000_000)
     store = SqliteStore(path)
     limiter = Limiter({"user": TokenBucket(10, 1), "log": SlidingWindowLog(5, 60)}, store, clock=clock)
@@ -167,7 +167,7 @@ def test_an_inspection_shows_the_state_in_words_and_as_it_is_written(path):
     store.close()
 
 
-def test_what_is_denied_peeked_at_or_reset_leaves_nothing(path):
+def test_denials_peeks_and_resets_leave_nothing_in_the_file(path):
     limiter = Limiter({"a": FixedWindow(5, 60), "b": FixedWindow(1, 60)}, SqliteStore(path))
     assert not limiter.hit("k", {"a": 2, "b": 2})
     limiter.peek("k")
@@ -188,7 +188,7 @@ def test_a_hit_that_does_not_bind_is_charged_only_if_it_fits(path):
     limiter.store.close()
 
 
-def test_what_was_corrected_upwards_is_given_back_whole(path):
+def test_a_cost_that_was_corrected_upwards_is_given_back_in_full(path):
     limiter = Limiter(RULE, SqliteStore(path))
     taken = limiter.take("k", 2)
     taken.correct(5)
@@ -198,7 +198,7 @@ def test_what_was_corrected_upwards_is_given_back_whole(path):
     limiter.store.close()
 
 
-def test_expired_keys_leave_a_few_at_a_time(path):
+def test_expired_keys_are_removed_a_few_at_a_time(path):
     clock = ManualClock()
     limiter = Limiter(FixedWindow(5, 60), SqliteStore(path), clock=clock)
     for number in range(100):
@@ -214,7 +214,7 @@ def test_expired_keys_leave_a_few_at_a_time(path):
     limiter.store.close()
 
 
-def test_a_key_that_is_used_again_when_it_has_expired_stays(path):
+def test_an_expired_key_that_is_used_again_stays(path):
     clock = ManualClock()
     limiter = Limiter(FixedWindow(5, 60), SqliteStore(path), clock=clock)
     for _ in range(5):
@@ -228,7 +228,7 @@ def test_a_key_that_is_used_again_when_it_has_expired_stays(path):
     limiter.store.close()
 
 
-def test_a_denied_flood_clears_what_has_expired_too(path):
+def test_a_flood_of_denials_removes_expired_keys_too(path):
     clock = ManualClock()
     limiter = Limiter({"r": FixedWindow(1, 60)}, SqliteStore(path), clock=clock)
     for number in range(20):
@@ -240,7 +240,7 @@ def test_a_denied_flood_clears_what_has_expired_too(path):
     limiter.store.close()
 
 
-def test_a_state_that_is_none_is_reported_and_keeps_nobody_else_away(path):
+def test_an_unreadable_state_is_reported_and_other_keys_still_work(path):
     limiter = Limiter({"r": RULE}, SqliteStore(path), on_error="raise")
     limiter.hit("k")
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -290,7 +290,7 @@ def _damaged(path):
 
 
 def repair(path):
-    """Let the next caller find nothing in the way."""
+    """Remove whatever makes the file unusable."""
     path.parent.mkdir(exist_ok=True)
     if path.is_dir():
         path.rmdir()
@@ -309,7 +309,7 @@ def repair(path):
         (_damaged, "malformed"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_a_store_that_is_away_until_it_is_repaired(tmp_path, face, spoil, complaint):
+def test_the_store_is_away_until_an_unusable_file_is_repaired(tmp_path, face, spoil, complaint):
     path = tmp_path / "folder" / "limits.db"
     path.parent.mkdir()
     spoil(path)
@@ -326,7 +326,7 @@ def test_a_file_that_cannot_be_used_is_a_store_that_is_away_until_it_is_repaired
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that is read-only")
-def test_a_read_only_file_system_is_a_store_that_is_away():
+def test_the_store_is_away_on_a_read_only_file_system():
     limiter = Limiter(RULE, SqliteStore("/proc/self/limits.db"), on_error="closed")
     decision = limiter.hit("k")
     assert decision.degraded
@@ -344,7 +344,7 @@ while not limiter.hit(f"key:{number}").degraded:
     number += 1
     assert number < 100_000
 print("full")
-assert limiter.hit("k").remaining == 9  # by what this process has counted since then
+assert limiter.hit("k").remaining == 9  # as this process has counted since then
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 ends = time.monotonic() + 15
 while limiter.peek("k").degraded and time.monotonic() < ends:
@@ -353,28 +353,28 @@ print(limiter.hit("k").remaining, limiter.peek(f"key:{number - 1}").remaining)
 """
 
 
-def test_a_full_disk_is_a_store_that_is_away_and_loses_nothing(path):
+def test_on_a_full_disk_the_store_is_away_and_loses_nothing(path):
     assert python(FULL, path).communicate()[0].split() == ["full", "8", "9"]
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_a_process_that_holds_the_lock_and_does_not_go_on_is_a_store_that_is_away(path, face):
+def test_the_store_is_away_while_a_stuck_process_holds_the_lock(path, face):
     limiter = face(RULE, SqliteStore(path), deadline=0.1)
     limiter.hit("k", 5)
     with held(path):
-        time.sleep(0.05)  # until what was noted of our own turn is old
+        time.sleep(0.05)  # until the stamp of our own turn is old
         began = time.monotonic()
         decisions = [limiter.hit("k") for _ in range(200)]
         assert all(decision.degraded for decision in decisions)
-        assert time.monotonic() - began < 10  # one a second waits, and the others do not
+        assert time.monotonic() - began < 10  # one caller a second waits, and the others do not
         assert limiter.store.is_away
     assert back_within(limiter)
     assert limiter.hit("k").remaining == 4
     limiter.store.close()
 
 
-def test_another_program_that_locks_the_database_is_a_store_that_is_away(path):
+def test_the_store_is_away_while_another_program_locks_the_database(path):
     limiter = Limiter(RULE, SqliteStore(path), on_error="raise", deadline=0.05)
     limiter.hit("k")
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -387,7 +387,7 @@ def test_another_program_that_locks_the_database_is_a_store_that_is_away(path):
     limiter.store.close()
 
 
-def test_who_only_waited_for_too_long_does_not_say_that_the_store_is_away(path):
+def test_waiting_too_long_for_others_does_not_mark_the_store_as_away(path):
     limiter = Limiter(RULE, SqliteStore(path), on_error="raise", deadline=0.05)
     limiter.hit("k")
     lock = os.open(f"{path}-lock", os.O_RDWR)
@@ -404,7 +404,7 @@ def test_who_only_waited_for_too_long_does_not_say_that_the_store_is_away(path):
     limiter.store.close()
 
 
-def test_files_that_were_removed_are_made_again_within_a_second(path):
+def test_removed_files_are_created_again_within_a_second(path):
     one, other = Limiter(RULE, SqliteStore(path)), Limiter(RULE, SqliteStore(path))
     one.hit("k")
     other.hit("k")
@@ -419,7 +419,7 @@ def test_files_that_were_removed_are_made_again_within_a_second(path):
 # Waiting for the lock.
 
 
-def test_a_task_that_waits_for_the_lock_lets_others_run_and_leaves_nothing_when_it_is_cancelled(path):
+def test_a_task_that_waits_for_the_lock_lets_others_run_and_leaves_nothing_if_cancelled(path):
     async def main():
         limiter = AsyncLimiter(RULE, SqliteStore(path), on_error="raise", deadline=60)
         await limiter.hit("k")
@@ -437,7 +437,7 @@ def test_a_task_that_waits_for_the_lock_lets_others_run_and_leaves_nothing_when_
     assert asyncio.run(main()) == 7
 
 
-def test_a_free_lock_needs_no_turn_of_the_loop(path):
+def test_a_free_lock_is_taken_without_yielding_to_the_loop(path):
     async def main():
         limiter = AsyncLimiter(RULE, SqliteStore(path))
         coming = limiter.hit("k")
@@ -503,7 +503,7 @@ def test_an_interrupted_caller_leaves_neither_the_lock_nor_a_transaction(path):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_children_that_are_forked_from_busy_threads_open_the_file_themselves(path):
+def test_children_forked_from_busy_threads_open_the_file_themselves(path):
     limiter = Limiter(FixedWindow(10**6, 86_400), SqliteStore(path), on_error="raise", deadline=20)
     running = True
     decided = [0] * 3
@@ -537,7 +537,7 @@ def test_children_that_are_forked_from_busy_threads_open_the_file_themselves(pat
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_nothing_is_open_at_a_fork_and_a_child_that_finds_it_open_does_not_use_it(path):
+def test_the_file_is_closed_at_a_fork_and_a_child_that_inherits_it_open_does_not_use_it(path):
     limiter = Limiter(RULE, SqliteStore(path), on_error="raise")
     limiter.hit("k")
     store = limiter.store
@@ -556,27 +556,27 @@ def test_nothing_is_open_at_a_fork_and_a_child_that_finds_it_open_does_not_use_i
 
 
 @pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite://{}", "async+sqlite:///{}"])
-def test_a_url_has_the_whole_path(path, url):
+def test_the_path_in_a_url_is_absolute(path, url):
     store = from_url(url.format(path))
     assert Path(store.path) == path
     assert repr(store) == f"SqliteStore({store.path!r})"
 
 
-def test_a_url_may_have_codes(tmp_path):
+def test_a_url_may_have_percent_codes(tmp_path):
     assert from_url(f"sqlite://{tmp_path}/100%25%20of%3F.db").path == f"{tmp_path}/100% of?.db"
 
 
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("sqlite://", "names no file"),
-        ("sqlite:///", "names no file"),
-        ("sqlite:////", "names no file"),
-        ("sqlite:///a/folder/", "names no file"),
-        ("sqlite://host/limits.db", "names a host, 'host'; a file has none"),
+        ("sqlite://", "does not name a file"),
+        ("sqlite:///", "does not name a file"),
+        ("sqlite:////", "does not name a file"),
+        ("sqlite:///a/folder/", "does not name a file"),
+        ("sqlite://host/limits.db", "names a host, 'host', but a file has none"),
         ("sqlite://limits.db", "names a host"),
         ("sqlite:///limits.db", r"the root directory.*SqliteStore\('limits.db'\)"),
-        ("sqlite:///a/b.db?mode=ro", "has options, and there are none"),
+        ("sqlite:///a/b.db?mode=ro", "has options, but a file takes none"),
         ("sqlite:///a/b.db#x", "has options"),
         ("sqlite:///:memory:", "use 'memory://'"),
         ("sqlite://:memory:", "use 'memory://'"),
@@ -594,12 +594,12 @@ def test_a_path_that_names_no_file_is_refused(path):
 
 
 @pytest.mark.parametrize("path", [None, 7, b"/tmp/limits.db", True])
-def test_a_path_is_a_text_or_a_path(path):
+def test_a_path_is_a_str_or_a_path_object(path):
     with pytest.raises(TypeError, match="path must be a str or a path"):
         SqliteStore(path)
 
 
-def test_a_relative_path_stays_where_it_was(tmp_path, monkeypatch):
+def test_a_relative_path_does_not_follow_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = SqliteStore("limits.db")
     monkeypatch.chdir("/")
@@ -616,7 +616,7 @@ def test_all_limiters_of_one_store_share_one_clock(path):
     Limiter(RULE, store, clock=ManualClock())
 
 
-def test_a_limiter_that_has_gone_can_still_give_back(path):
+def test_a_reservation_can_be_given_back_after_its_limiter_is_gone(path):
     store = SqliteStore(path)
     taken = Limiter(RULE, store).take("k")
     gc.collect()

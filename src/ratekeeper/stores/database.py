@@ -1,4 +1,4 @@
-"""The file of a SqliteStore: one table, a row a key, and what one request reads and writes of it."""
+"""The file of a SqliteStore: one table with a row per key, and what one request reads and writes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ratekeeper.algorithms.rule import Rule
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.protocol import Demand
 
-_APPLICATION = 0x52_4B_4C_4D  # tells our files from those of other applications
+_APPLICATION = 0x52_4B_4C_4D  # distinguishes our files from those of other applications
 _VERSION = 1
 _SETTINGS = (
     "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = OFF",  # what a process wrote outlives it; what outlives a power failure is not promised
-    "PRAGMA wal_autocheckpoint = 250",  # pages: little work at a time, for somebody waits while it is done
+    "PRAGMA synchronous = OFF",  # writes outlive the process; surviving a power failure is not promised
+    "PRAGMA wal_autocheckpoint = 250",  # pages: checkpoints are short, because a caller waits for each
 )
 _SCHEMA = (
     """CREATE TABLE keys (
         name BLOB PRIMARY KEY, state NOT NULL, expires_us INTEGER NOT NULL, due_us INTEGER NOT NULL
     ) WITHOUT ROWID""",
-    # When to look at a key again. Most writes leave it as it is, so that they need not touch the index.
+    # due_us says when to look at a key again. Most writes leave it unchanged, so they need not touch the index.
     "CREATE INDEX keys_due ON keys (due_us)",
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {_VERSION}",
@@ -33,20 +33,20 @@ _READ = "SELECT state, expires_us FROM keys WHERE name = ?"
 _ADD = "INSERT INTO keys (state, expires_us, due_us, name) VALUES (?, ?, ?, ?)"
 _CHANGE = "UPDATE keys SET state = ?, expires_us = ? WHERE name = ?"
 _FORGET = "DELETE FROM keys WHERE name = ?"
-_FORGET_EXPIRED = "DELETE FROM keys WHERE name = ? AND expires_us <= ?"  # unless the same request has just written it
+_FORGET_EXPIRED = "DELETE FROM keys WHERE name = ? AND expires_us <= ?"  # not if the same request has just written it
 _DUE = "SELECT name, state, expires_us FROM keys WHERE due_us <= ? ORDER BY due_us LIMIT ?"
 _LOOK_LATER = "UPDATE keys SET expires_us = max(expires_us, ?1), due_us = max(expires_us, ?1) WHERE name = ?2"
 _FARTHEST = (1 << 63) - 1
-_LOOK_US = 1_000_000  # how often to look for expired keys when there were none left
-_LOOKS = 4  # keys looked at for each that may be new
+_LOOK_US = 1_000_000  # when to look again after finding no more expired keys
+_LOOKS = 4  # keys to look at for each one that may be new
 
 Change = tuple[str, tuple[Any, ...]]
 ExpiresAt = Callable[[bytes, Any], int]
-"""Tells, of a key's name and its state as it is written, until when it matters here; 0 if it does not."""
+"""Given a key's name and stored state, returns until when the key matters in this process; 0 if it does not."""
 
 
 class Database:
-    """A connection to the file, opened when it is needed. Whoever uses it holds the store's lock."""
+    """A connection to the file, opened when it is needed. Callers must hold the store's lock."""
 
     def __init__(self, path: str, expires_at: ExpiresAt) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class Database:
         return self._connection is not None
 
     def is_in_place(self) -> bool:
-        """Tell whether the file is still the one that others find under its name."""
+        """Return whether the file is still the one that others find under its name."""
         if self._opened is None:
             return False
         try:
@@ -70,7 +70,7 @@ class Database:
             return False
 
     def ready(self) -> None:
-        """Open the file, if that is not yet done, and end what an interrupted caller has begun."""
+        """Open the file if it is not open, and roll back what an interrupted caller left unfinished."""
         connection = self._connection
         if connection is None:
             connection = self._open()
@@ -78,9 +78,9 @@ class Database:
             connection.execute("ROLLBACK")
 
     def read(self, name: bytes) -> tuple[Any, int] | None:
-        """Return a key's state as it is written, and when it expires."""
+        """Return a key's stored state and when it expires."""
         assert self._connection is not None  # noqa: S101 - `ready` was called
-        rows = self._connection.execute(_READ, (name,)).fetchall()  # all: a statement that is left open holds a lock
+        rows = self._connection.execute(_READ, (name,)).fetchall()  # all: an unfinished statement would keep a lock
         return rows[0] if rows else None
 
     def write(self, changes: list[Change], now: int) -> None:
@@ -92,7 +92,7 @@ class Database:
         connection = self._connection
         assert connection is not None  # noqa: S101 - `ready` was called
         if len(changes) == 1:
-            connection.execute(*changes[0])  # a transaction of its own
+            connection.execute(*changes[0])  # its own transaction
             return
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -112,12 +112,12 @@ class Database:
                 connection.close()
 
     def abandon(self) -> object:
-        """Return the connection, which is a parent's and must not be closed here, and have none."""
+        """Give up the connection without closing it, because it belongs to the parent; return it."""
         connection, self._connection = self._connection, None
         return connection
 
     def _expiry(self, now: int, looks: int) -> list[Change]:
-        """Return what forgets the keys that have expired, a few at a time, and looks later at those that have not."""
+        """Return changes that delete a few expired keys, and that postpone those that turn out not to have expired."""
         assert self._connection is not None  # noqa: S101 - `ready` was called
         due = self._connection.execute(_DUE, (now, looks)).fetchall()
         self._looked_us = now
@@ -161,7 +161,7 @@ class Database:
 
 
 class Work:
-    """What one request has read of the database, and what it will write."""
+    """What one request has read from the database, and what it will write."""
 
     __slots__ = ("_database", "_name", "_names", "_rows", "changes")
 
@@ -173,7 +173,7 @@ class Work:
         self.changes: list[Change] = []
 
     def read(self, demand: Demand) -> Any:
-        """Return the state of a demand's key; None for an untouched one."""
+        """Return the state of a demand's key; None if the key is untouched."""
         name = self._names.get(id(demand))
         if name is None:
             name = self._names[id(demand)] = self._name(demand)
@@ -185,7 +185,7 @@ class Work:
         return row[0]
 
     def write(self, demand: Demand, _before: Any, state: Any, _now: int) -> None:
-        """Note a demand's next state; it is written with all others."""
+        """Record a demand's next state, to be written together with all others."""
         name = self._names[id(demand)]
         _, expired_us = self._rows[name]
         if not state:
@@ -197,14 +197,14 @@ class Work:
         expires_us = min(rule.expires_at(state), _FARTHEST)
         if expired_us is None:
             self.changes.append((_ADD, (rule.dump(state), expires_us, expires_us, name)))
-        else:  # another limiter may have another rule under this name, by which it matters longer
+        else:  # another limiter's rule of this name may need the key for longer
             expires_us = max(expires_us, expired_us)
             self.changes.append((_CHANGE, (rule.dump(state), expires_us, name)))
         self._rows[name] = state, expires_us
 
 
 def restored(rule: Rule, value: Any) -> Any:
-    """Return the state that a value stands for."""
+    """Return the state that a stored value represents."""
     try:
         return rule.restore(value)
     except (ValueError, TypeError, AttributeError, IndexError) as error:
@@ -213,5 +213,5 @@ def restored(rule: Rule, value: Any) -> Any:
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Tell whether another program, which does not know our lock, uses the file at this moment."""
+    """Return whether another program, which does not use our lock, is using the file at the moment."""
     return isinstance(error, sqlite3.OperationalError) and "lock" in str(error)

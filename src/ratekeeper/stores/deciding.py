@@ -1,4 +1,4 @@
-"""What a request does to the states of its keys: the same for every store that decides in Python."""
+"""What a request does to the states of its keys, in every store that decides in Python."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ratekeeper.decision import RuleAnswer
 from ratekeeper.stores.protocol import Demand
 
 Read = Callable[[Demand], Any]
-"""Returns the state of a demand's key; None for an untouched one."""
+"""Returns the state of a demand's key; None if the key is untouched."""
 Write = Callable[[Demand, Any, Any, int], None]
-"""Takes a demand, the state of its key so far, the next state (`EMPTY`: forget the key) and the time."""
+"""Takes a demand, its key's current state, the next state (`EMPTY`: forget the key) and the time."""
 
 
 def carry_out(demands: Sequence[Demand], now: int, read: Read, write: Write) -> list[RuleAnswer]:
-    """Do what the demands ask for, all or nothing, and return their answers. Nobody else may write meanwhile."""
+    """Carry out the demands, all or none, and return their answers. Nobody else may write meanwhile."""
     denied = len(demands) > 1 and any(_denies(demand, now, read) for demand in demands)
     return [_do(demand, now, denied, read, write) for demand in demands]
 
 
 def _denies(demand: Demand, now: int, read: Read) -> bool:
-    """Tell whether a demand denies the whole request."""
+    """Return whether a demand denies the whole request."""
     return demand.binds and demand.operation in ("hit", "peek") and not _peek(demand, now, demand.cost, read)[0]
 
 
 def _do(demand: Demand, now: int, denied: bool, read: Read, write: Write) -> RuleAnswer:
-    """Do what a demand asks for, unless its request is denied, and answer it."""
+    """Carry out one demand, unless its request is denied, and return its answer."""
     operation = demand.operation
     if operation == "peek" or (denied and operation == "hit"):
         return _peek(demand, now, demand.cost, read)

@@ -1,4 +1,4 @@
-"""A lock that all threads of all processes share who name the same file."""
+"""A lock shared by all threads of all processes that name the same file."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from ratekeeper.clock import stopwatch
 
 _Result = TypeVar("_Result")
 
-_STAMPED_NS = 10_000_000  # how old the note may be of when the lock was last taken
+_STAMPED_NS = 10_000_000  # how old the stamp that says when the lock was last taken may be
 _LONG_NS = 2_000_000
 _ABSENT_NS = 20_000_000
 _TAKE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 class Taken:
-    """What an attempt returns when somebody else is inside."""
+    """Returned by an attempt when somebody else holds the lock."""
 
 
 TAKEN = Taken()
 
 
 class FileLock:
-    """Lets one thread of one process in at a time. Nobody waits here: who finds it taken may try again.
+    """Lets one thread of one process in at a time. It never blocks: a caller that finds it taken may try again.
 
-    The kernel frees it when a process ends, however that comes. Whoever takes it notes when, so that those who wait can
-    tell a queue that moves from an owner that does not.
+    The kernel releases it when a process ends, for whatever reason. Whoever takes it writes down the time, so that
+    waiting callers can tell a moving queue from an owner that is stuck.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._free = {0: True}  # for the threads of this process, as in `SpinLock`: a file is locked by a process
+        self._free = {0: True}  # between threads, as in `SpinLock`: flock excludes only other processes
         self._is_stopped = False
         self._file: int | None = None
         self._stamped_ns = 0
@@ -47,7 +47,7 @@ class FileLock:
         return self._file is not None
 
     def attempt(self, action: Callable[..., _Result], *arguments: Any) -> _Result | Taken:
-        """Call `action` if nobody else is inside. OSError if the file cannot be opened."""
+        """Call `action` if nobody else holds the lock. Raises OSError if the file cannot be opened."""
         free = self._free
         try:
             del free[0]
@@ -73,7 +73,7 @@ class FileLock:
                 free[0] = True
 
     def alone(self, action: Callable[[], _Result]) -> _Result | Taken:
-        """Call `action` if no other thread of this process is inside, whatever other processes do."""
+        """Call `action` if no other thread of this process holds the lock; other processes are ignored."""
         free = self._free
         try:
             del free[0]
@@ -85,7 +85,7 @@ class FileLock:
             free[0] = True
 
     def moves_since(self, since_ns: int) -> bool:
-        """Tell whether anybody has taken the lock since that time on the stopwatch, or just before."""
+        """Return whether anybody has taken the lock since that time on the stopwatch, or just before."""
         if self._file is None:
             return True
         try:
@@ -95,7 +95,7 @@ class FileLock:
         return stamp >= since_ns - 2 * _STAMPED_NS
 
     def stop(self) -> bool:
-        """Let no thread of this process in until `go_on`; False if one is inside."""
+        """Let no thread of this process in until `go_on`; return False if one is inside."""
         try:
             del self._free[0]
         except KeyError:
@@ -110,18 +110,18 @@ class FileLock:
             self._free[0] = True
 
     def renew(self) -> None:
-        """Let threads in, whoever was inside: in a forked child they do not exist."""
+        """Let threads in again, whoever was inside: in a forked child that thread does not exist."""
         self._is_stopped = False
         self._free[0] = True
 
     def close(self) -> None:
-        """Let go of the file; the next attempt opens it again. No other thread may be inside."""
+        """Close the file; the next attempt opens it again. No other thread may be inside."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
 
     def is_in_place(self) -> bool:
-        """Tell whether the file is still the one that others find under its name."""
+        """Return whether the file is still the one that others find under its name."""
         if self._file is None:
             return False
         with suppress(OSError):
@@ -134,16 +134,16 @@ class FileLock:
         return self._file
 
     def _stamp(self, file: int, now: int) -> None:
-        with suppress(OSError):  # on a full disk; then the database says so
+        with suppress(OSError):  # on a full disk; writing to the database will report it
             os.pwrite(file, now.to_bytes(8, "big"), 0)
         self._stamped_ns = now
 
 
 class Line:
-    """Who of this process has found the lock taken. Nobody has to wait long because others are quicker.
+    """The callers of this process that found the lock taken, so that quicker ones cannot keep them out for long.
 
-    A thread that asks again and again gives up the interpreter only while it is inside, so that another one, when it
-    looks, would always find the lock taken.
+    A thread that calls in a loop gives up the interpreter only while it holds the lock, so another thread that tries
+    would find it taken every time.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class Line:
 
     @contextmanager
     def place(self) -> Iterator[int]:
-        """Stand in line."""
+        """Join the line."""
         number = next(self._numbers)
         now = stopwatch()
         try:
@@ -162,16 +162,16 @@ class Line:
             self._places.pop(number, None)
 
     def lets(self, number: int | None) -> bool:
-        """Tell whether one in this place, or one who has just come, may try: not if somebody has waited too long."""
+        """Return whether the caller with this place (None: a newcomer) may try; not if another has waited too long."""
         places = self._places
         if not places:
             return True
         now = stopwatch()
-        if number in places:  # not in a child that was forked meanwhile
+        if number in places:  # it is not in a child that was forked meanwhile
             places[number][1] = now
         try:
             first, (since_ns, looked_ns) = next(iter(places.items()))
-        except (RuntimeError, StopIteration):  # somebody left meanwhile
+        except (RuntimeError, StopIteration):  # another caller left meanwhile
             return True
-        # Whose event loop is busy elsewhere does not look, and keeps nobody waiting.
+        # A caller whose event loop is busy elsewhere stops looking, and must not hold up the others.
         return first == number or now - since_ns < _LONG_NS or now - looked_ns > _ABSENT_NS

@@ -1,4 +1,4 @@
-"""Which file a SqliteStore uses: by a path, or by a URL."""
+"""Which file a SqliteStore uses, given a path or a URL."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ _FORM = "sqlite:///path/to/limits.db"
 
 
 def checked(path: Any) -> str:
-    """Return the whole path of the file; whoever changes the working directory later keeps it."""
+    """Return the absolute path of the file, so that it stays the same if the working directory changes."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise TypeError(f"path must be a str or a path, not {show(path)}")
     text = str(os.fspath(path))
     if text == ":memory:":
-        raise InvalidRule("path ':memory:' is no file; for a store in memory use MemoryStore() or 'memory://'")
+        raise InvalidRule("path ':memory:' is not a file; for a store in memory use MemoryStore() or 'memory://'")
     if not text or "\0" in text:
         raise InvalidRule(f"path must name a file, not {show(path)}")
     return str(Path(text).absolute())
 
 
 def path_of(url: str) -> str:
-    """Return the path that a URL names: what follows sqlite://, which is a whole path and not a relative one."""
+    """Return the path that a URL names: what follows sqlite://, which is always an absolute path."""
     host, slash, path = url.partition("://")[2].partition("/")
     if host == ":memory:" or path == ":memory:":
-        raise InvalidRule(f"store {show(url)} is no file; for a store in memory use 'memory://'")
+        raise InvalidRule(f"store {show(url)} is not a file; for a store in memory use 'memory://'")
     if host:
-        raise InvalidRule(f"store {show(url)} names a host, {show(host)}; a file has none: write {_FORM}")
+        raise InvalidRule(f"store {show(url)} names a host, {show(host)}, but a file has none; write {_FORM}")
     if "?" in path or "#" in path:
-        raise InvalidRule(f"store {show(url)} has options, and there are none; in a path write %3F for ? and %23 for #")
+        raise InvalidRule(
+            f"store {show(url)} has options, but a file takes none; in a path write %3F for ? and %23 for #"
+        )
     path = unquote(path, errors="surrogateescape")
     if not path.strip("/") or path.endswith("/"):
-        raise InvalidRule(f"store {show(url)} names no file; write {_FORM}")
+        raise InvalidRule(f"store {show(url)} does not name a file; write {_FORM}")
     if "/" not in path:
         raise InvalidRule(
-            f"store {show(url)} names a file in the root directory, as a URL has the whole path; write {_FORM}, "
-            f"or SqliteStore({path!r}) for one in the working directory"
+            f"store {show(url)} names a file in the root directory, because the path in a URL is absolute; "
+            f"write {_FORM}, or SqliteStore({path!r}) for one in the working directory"
         )
     return slash + path.lstrip("/")

@@ -1,7 +1,8 @@
 """SqliteStore: one file that the processes of one machine share, with no server.
 
-Every request is decided in Python, under a lock that all of them share: read the states, decide, write. SQLite's own
-way of waiting is not used: it held callers for half a second in a trial. Who finds the lock taken tries again.
+Every request is decided in Python, under a lock that all these processes share: read the states, decide, write.
+A caller that finds the lock taken tries again. SQLite's own busy handler is not used: in a trial it held callers for
+half a second.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from ratekeeper.stores.names import head_in, head_of, name_of
 from ratekeeper.stores.paths import checked
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot, outcome_at
 
-_PATIENCE_NS = 1_000_000_000  # for what has no deadline
+_PATIENCE_NS = 1_000_000_000  # for calls without a deadline
 _FORK_PATIENCE_NS = 1_000_000_000
 _CLOSE_PATIENCE_NS = 100_000_000
-_YIELDING_NS = 20_000  # how long to let other threads run only, before the first sleep
+_YIELDING_NS = 20_000  # how long only to yield to other threads, before the first sleep
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.0005  # seconds
-_STALL_NS = 300_000_000  # less than this may be a process that waits for the processor
+_STALL_NS = 300_000_000  # a shorter pause may be a process that waits for a CPU
 _CHECK_NS = 1_000_000_000  # how often to look whether the files are still there
-_ROW_BYTES = 24  # of a row besides its name and its state, about
+_ROW_BYTES = 24  # roughly what a row takes besides its name and its state
 
 Drive = Callable[[flows.Flow[Any]], Any]
 Sleep = Callable[[float], Any]
 
 
 class _LockedOut(Taken):
-    """What an attempt returns when another program, which does not know our lock, has locked the database."""
+    """Returned by an attempt when another program, which does not use our lock, has locked the database."""
 
 
 _LOCKED_OUT = _LockedOut()
@@ -55,13 +56,13 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked(path)
         self.breaker = Breaker(repr(self))
-        self._latest: dict[bytes, Rule] = {}  # by what names begin with: the rule that was bound last
+        self._latest: dict[bytes, Rule] = {}  # by the head of the names: the rule bound last
         self._lock = FileLock(f"{self.path}-lock")
         self._database = Database(self.path, _expiry_by(self._latest))
         self._line = Line()
         self._check_at_ns = 0
         self._clock: Clock = wall_clock
-        self._bound: dict[int, tuple[Binding, bytes]] = {}  # by id: a binding, and what its keys' names begin with
+        self._bound: dict[int, tuple[Binding, bytes]] = {}  # by id: a binding, and the head of its keys' names
         self._is_cut_off = False
         forks.pause_at_fork(self)
         weakref.finalize(self, _close, self._lock, self._database, 0)
@@ -99,12 +100,12 @@ class SqliteStore:
             if self._latest.get(head) is binding.rule:
                 del self._latest[head]
 
-    def quick_hit(self, binding: Binding) -> QuickHit | None:  # noqa: ARG002 - the way to a file is never that short
-        """Return nothing: the way to a file is never that short."""
+    def quick_hit(self, binding: Binding) -> QuickHit | None:  # noqa: ARG002 - a file has no shortcut
+        """Return None: a file has no shortcut."""
         return None
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome:
-        """Decide or change all demands at one instant; StoreUnavailable when that was not possible in time."""
+        """Decide or change all demands at one instant; raise StoreUnavailable if that cannot be done in time."""
         return self.ask(self.decide, demands, ends_ns, flows.run, time.sleep)  # type: ignore[no-any-return]
 
     def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot:
@@ -119,7 +120,7 @@ class SqliteStore:
         """Close the file; the next request opens it again."""
         _close(self._lock, self._database, _CLOSE_PATIENCE_NS)
 
-    # What both faces ask for.
+    # What threads and event loops share.
 
     def ask(
         self,
@@ -129,7 +130,7 @@ class SqliteStore:
         drive: Drive,
         sleep: Sleep,
     ) -> Any:
-        """Do one thing under the lock, at once if that is free; otherwise `drive` the flow that tries again."""
+        """Run an action under the lock: at once if it is free, otherwise with `drive` and a flow that tries again."""
         if ends_ns is None:
             ends_ns = stopwatch() + _PATIENCE_NS
         if self.breaker.is_open and not self.breaker.admits(ends_ns):
@@ -171,17 +172,17 @@ class SqliteStore:
         return Inspection(rule.text, dict(rule.words(state, now)), found[0], ttl / 1e6, size, now / 1e6, shown)
 
     def _name(self, demand: Demand) -> bytes:
-        bound = self._bound.get(id(demand.binding))  # none if the limiter has gone
+        bound = self._bound.get(id(demand.binding))  # missing if the limiter is gone
         return name_of(head_of(demand.binding) if bound is None else bound[1], demand.key)
 
     def _attempt(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand]) -> Any:
-        """Do one thing if the lock is free."""
+        """Run an action if the lock is free."""
         try:
             result = self._lock.attempt(self._inside, action, demands)
         except StoreUnavailable as error:
             self.breaker.noted(error)
             raise
-        except OSError as error:  # of the lock's own file
+        except OSError as error:  # from the lock's own file
             unavailable = _unavailable(self, error)
             self.breaker.noted(unavailable)
             raise unavailable from error
@@ -190,7 +191,7 @@ class SqliteStore:
         return result
 
     def _inside(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand]) -> Any:
-        """Do one thing; the lock is held."""
+        """Run an action while the lock is held."""
         if self._is_cut_off:
             raise StoreUnavailable(f"{self!r} was in use when this process was forked; make the store afterwards")
         now = stopwatch()
@@ -204,7 +205,7 @@ class SqliteStore:
         except (sqlite3.Error, OSError) as error:
             if isinstance(error, sqlite3.Error) and is_locked(error):
                 return _LOCKED_OUT
-            self._database.close()  # what comes next begins anew, with whatever file is there then
+            self._database.close()  # the next attempt opens whatever file is there then
             raise _unavailable(self, error) from error
         except StoreUnavailable as error:
             if error.away:
@@ -212,9 +213,9 @@ class SqliteStore:
             raise
 
     def _has_its_files(self) -> bool:
-        """Let go of files that somebody has removed or replaced: others would not see what is written there.
+        """Close files that have been removed or replaced: other processes would not see what is written to them.
 
-        Returns False if the lock is not the one that others take.
+        Returns False if the lock file is no longer the one that others use.
         """
         if self._database.is_open and not self._database.is_in_place():
             self._database.close()
@@ -227,7 +228,7 @@ class SqliteStore:
     def _in_turn(
         self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand], ends_ns: int, sleep: Sleep
     ) -> flows.Flow[Any]:
-        """Try until the lock is free or time has run out."""
+        """Try until the lock is free or the time is up."""
         began_ns = now = stopwatch()
         result: Any = None
         pause = 0.0
@@ -246,19 +247,19 @@ class SqliteStore:
         elif self._lock.moves_since(min(began_ns, now - _STALL_NS)):
             error = StoreUnavailable(f"{self!r} was in use by others for {waited}", away=False)
         else:
-            error = StoreUnavailable(f"{self!r} was locked by a process that did not go on for {waited}")
+            error = StoreUnavailable(f"{self!r} was locked by a process that made no progress for {waited}")
         self.breaker.noted(error)
         raise error
 
-    # A fork.
+    # Forks.
 
     def before_fork(self) -> None:
-        """Close the file, and let nobody open it until the child exists: SQLite cannot share it with a child."""
+        """Close the file and keep it closed until the child exists: SQLite cannot share a connection with a child."""
         _close(self._lock, self._database, _CLOSE_PATIENCE_NS)
         ends_ns = stopwatch() + _FORK_PATIENCE_NS
         while not self._lock.stop():
             if stopwatch() > ends_ns:
-                return  # `after_fork` sees to it
+                return  # `after_fork` deals with it
             time.sleep(0)
         self._database.close()
         self._lock.close()
@@ -268,9 +269,9 @@ class SqliteStore:
         self._lock.go_on()
 
     def after_fork(self) -> None:
-        """Begin with nothing open."""
+        """Start with nothing open."""
         self.breaker.after_fork()
-        if self._database.is_open:  # the fork did not wait for us: by SQLite's rules it cannot be used, nor closed
+        if self._database.is_open:  # the fork did not wait: SQLite forbids using or closing it here
             _of_parents.append(self._database.abandon())
             self._is_cut_off = True
         self._lock.close()
@@ -279,7 +280,7 @@ class SqliteStore:
 
 
 class AsyncFace:
-    """A SqliteStore as an `AsyncLimiter` asks it: what is decided at once is returned, what has to wait is awaited."""
+    """A SqliteStore for an `AsyncLimiter`: returns what it can decide at once, and awaits the lock otherwise."""
 
     may_be_away = True
 
@@ -327,11 +328,11 @@ class AsyncFace:
         return self._store.ask(action, demands, ends_ns, flows.run_async, self._sleep)
 
 
-_of_parents: list[object] = []  # connections that a fork has left us with
+_of_parents: list[object] = []  # connections inherited through a fork
 
 
 def _close(lock: FileLock, database: Database, patience_ns: int) -> None:
-    """Close both files, under the lock if it can be had: the last to close a database tidies it up."""
+    """Close both files, under the lock if possible: the last process to close a database cleans it up."""
 
     def close() -> None:
         database.close()
@@ -343,13 +344,13 @@ def _close(lock: FileLock, database: Database, patience_ns: int) -> None:
             if not isinstance(lock.attempt(close), Taken):
                 return
         if stopwatch() >= ends_ns:
-            lock.alone(close)  # SQLite has a lock of its own for this
+            lock.alone(close)  # SQLite has its own lock for this
             return
         time.sleep(_LONGEST_PAUSE)
 
 
 def _expiry_by(rules: Mapping[bytes, Rule]) -> ExpiresAt:
-    """Return what judges a key by the rule that is in force here now, and not by the one that wrote it."""
+    """Return a function that judges a key by the rule in force here now, not by the one that wrote it."""
 
     def expires_at(name: bytes, value: Any) -> int:
         rule = rules.get(head_in(name))
