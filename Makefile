@@ -1,4 +1,4 @@
-# Works with GNU make 3.81 or newer and Python 3.10 or newer; uv is used when it is there.
+# Works with GNU make 3.81 or newer and Python 3.10 or newer; uses uv if it is installed.
 PYTHON ?= python3
 PYTHONS ?= 3.10 3.11 3.12 3.13
 VENV := .venv
@@ -12,10 +12,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 	@echo 'ARGS="..." is passed on by run, test, test-all, explore, bench and torture: make test ARGS="-k bucket"'
 
-run: $(VENV)/bin/ratekeeper ## serve the algorithms over HTTP, with a page to open at http://localhost:8080
+run: $(VENV)/bin/ratekeeper ## run the HTTP service and the playground, at http://localhost:8080
 	$(VENV)/bin/ratekeeper serve $(ARGS)
 
-test: $(VENV)/.dev ## run the tests and report branch coverage (at least 95 %); with ARGS, without coverage
+test: $(VENV)/.dev ## run the tests with branch coverage (at least 95 %); with ARGS, without coverage
 	tools/servers.sh
 	tools/browser.sh
 ifdef ARGS
@@ -27,12 +27,12 @@ else
 	$(VENV)/bin/coverage report
 endif
 
-test-all: ## run the tests on all servers found, and on each Python from 3.10 to 3.13 that works here
+test-all: ## run the tests on every server found, with each Python from 3.10 to 3.13 that works
 	tools/servers.sh
 	tools/browser.sh
 	ARGS='$(PARALLEL) $(ARGS)' tools/test_all.sh $(PYTHONS)
 
-explore: $(VENV)/.dev ## look for failures with random examples: make explore ARGS="--minutes 30 -k bucket"
+explore: $(VENV)/.dev ## search for failures with random examples: make explore ARGS="--minutes 30 -k bucket"
 	tools/servers.sh
 	$(VENV)/bin/python tools/explore.py $(ARGS)
 
@@ -45,28 +45,28 @@ format: $(VENV)/.dev ## format the code and fix what the linter can
 	$(VENV)/bin/ruff check --fix-only .
 	$(VENV)/bin/ruff format .
 
-bench: .venvs/bench/.bench ## measure against the peers
+bench: .venvs/bench/.bench ## run the benchmarks, against other libraries
 	tools/servers.sh
 	tools/browser.sh
 	tools/wrk.sh
 	.venvs/bench/bin/python -m bench $(ARGS)
 
-torture: $(VENV)/.dev ## run the drills that are too long for the tests
+torture: $(VENV)/.dev ## run the drills in full: each breaks something on purpose
 	$(VENV)/bin/python -m tests.torture $(ARGS)
 
-mutants: .venvs/mutants/.mutants ## mutate the algorithms and list what no test noticed
-	rm -rf mutants # or it would run an older copy of the tests
+mutants: .venvs/mutants/.mutants ## mutate the algorithms and list the mutants that no test kills
+	rm -rf mutants # otherwise it runs an older copy of the tests
 	HYPOTHESIS_PROFILE=mutants .venvs/mutants/bin/mutmut run
 	.venvs/mutants/bin/mutmut results
 
-docs: $(VENV)/.dev ## check the links and the examples of the documents
+docs: $(VENV)/.dev ## check the links and examples in the documents
 	$(VENV)/bin/python tools/check_docs.py
 
-clean: ## remove everything that make has made
+clean: ## remove everything that make has created
 	rm -rf .venv .venvs mutants dist .coverage .hypothesis .schemathesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Each environment is installed again when pyproject.toml changes.
+# Each environment is reinstalled when pyproject.toml changes.
 $(VENV)/bin/ratekeeper: pyproject.toml
 	tools/venv.sh $(VENV) '.[server,redis]'
 	@touch $@

@@ -1,7 +1,7 @@
-"""This tree beside an earlier one: `python -m bench.against REVISION [SUITE ...]` prints how each row of ours changed.
+"""Compare this tree with an earlier revision: `python -m bench.against REVISION [SUITE ...]` prints each row's change.
 
-Both run the suites of this tree, in processes of their own that take turns, without the peers where a suite can do
-without them. A ratio is the median of the rounds' ratios; above 1 this tree is better.
+Both run this tree's suites, alternating in separate processes, without other libraries where possible. A ratio is the
+median of the rounds' ratios; above 1, this tree is better.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> int:
     from bench.__main__ import GROUPS, SUITES
 
     parser = argparse.ArgumentParser(prog="python -m bench.against", description=__doc__.partition("\n")[0])
-    parser.add_argument("revision", help="the revision to compare with, such as HEAD~5")
+    parser.add_argument("revision", help="revision to compare with, such as HEAD~5")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"suites or groups: {', '.join((*GROUPS, *SUITES))}")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of each suite (default: 5)")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
-"""What a decision on a file takes: alone, and by several processes on one key.
+"""The time of a decision on SQLite: alone, and with several processes on one key.
 
-A process of the latter is this module: `python -m bench.sqlite PATH SECONDS` prints how many and the longest wait.
+Each of these processes runs this module: `python -m bench.sqlite PATH SECONDS` prints its decisions and longest wait.
 """
 
 import subprocess
@@ -16,16 +16,16 @@ from bench.timing import Measurement, Target, interleave, names, per_decision
 from ratekeeper import Limiter, stores
 
 NAME = "sqlite"
-TITLE = "On a file: one machine, no server"
+TITLE = "On SQLite: one machine, no server"
 ABOUT = (
-    "Microseconds of the processor, the system's part included, for one admitted decision by one thread that nobody "
-    "disturbs; eight keys take turns. And how many "
-    "decisions a second several processes make on one key of one file together (fixed window, each asking again at "
-    'once), with the longest that any of them took. Ours is `Limiter(rule, SqliteStore(path), on_error="raise")`.'
+    "CPU time in microseconds, including system time, for one admitted decision by a single thread; eight keys take "
+    "turns. And how many decisions a second several processes make together on one key of one file (fixed window, "
+    "each asking again at once), with the longest time that any decision took. "
+    'Ours is `Limiter(rule, SqliteStore(path), on_error="raise")`.'
 )
 
 HITS = 2_000
-LIMIT = 1_000  # of the log, whose state is written as a whole
+LIMIT = 1_000  # for the log, which is rewritten in full with each hit
 SECONDS = 1.0
 COUNTS = (1, 2, 4, 8)
 AT_MOST_US = 60

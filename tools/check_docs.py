@@ -1,4 +1,4 @@
-"""Check the documents: each relative link leads to a file, each doctest of a code block holds."""
+"""Check the documents: every relative link points to a file, and every doctest in a code block passes."""
 
 import doctest
 import re
@@ -29,7 +29,7 @@ def line_of(text, position):
 
 
 def blank(match):
-    """Hide code from the search for links; the lines keep their numbers."""
+    """Blank out code, so that no links are found in it; line numbers stay the same."""
     return re.sub(r"[^\n]", " ", match.group())
 
 
@@ -43,7 +43,7 @@ def broken_links(document, text):
 
 
 def failed_examples(document, text):
-    """Run the examples of one document in order; a block sees the names of those before it."""
+    """Run the examples of one document in order; each block sees the names from earlier ones."""
     names, runner = {"__name__": "__main__"}, doctest.DocTestRunner(verbose=False)
     for block in FENCED.finditer(text):
         line = line_of(text, block.start(4)) - 1

@@ -1,11 +1,11 @@
-"""Look for failures with examples that nobody has tried: the tests that generate their examples, again and again.
+"""Search for failures with new random examples: runs the tests that generate their examples again and again.
 
     make explore                                # ten minutes
     make explore ARGS="--minutes 60 -k bucket"  # an hour, some of the tests
-    make explore ARGS="--examples 2000"         # more for each test before the next round
+    make explore ARGS="--examples 2000"         # more examples for each test in a round
 
-Each round has another seed, which is printed. It ends at the first round that fails; what failed stands in .hypothesis
-and is tried first by the next run. Make it a fixed example of the test (@example), and then mend the code.
+Each round prints its own seed. The search stops at the first round that fails. The failing example is saved in
+.hypothesis and tried first by the next run; add it to the test with @example, then fix the code.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ ROOT = Path(__file__).parent.parent
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10, help="how long; the last round ends later (default: 10)")
-    parser.add_argument("--examples", type=int, default=200, help="for each test in a round (default: 200)")
-    parser.add_argument("-k", metavar="EXPRESSION", default="", help="only tests that match, as for pytest")
+    parser.add_argument("--minutes", type=float, default=10, help="when to start no further round (default: 10)")
+    parser.add_argument("--examples", type=int, default=200, help="examples for each test in a round (default: 200)")
+    parser.add_argument("-k", metavar="EXPRESSION", default="", help="only run matching tests, as with pytest")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Take pictures of the playground: from phone to wide screen, light and dark, after a burst on each card."""
+"""Take screenshots of the playground, from phone to wide screen, light and dark, after a burst on each card."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ from tests.service.serving import Served  # noqa: E402
 
 WIDTHS = (390, 1280, 1920)
 SCHEMES = ("light", "dark")
-SLOW = {  # numbers with which a key is still nearly used up when the picture is taken
+SLOW = {  # settings with which a key is still nearly used up when the screenshot is taken
     "windowSeconds": "60",
     "refillRate": "0.2",
     "leakRate": "0.2",
@@ -24,16 +24,16 @@ SLOW = {  # numbers with which a key is still nearly used up when the picture is
 def arguments():
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog="example: python tools/screenshots.py /tmp/pictures writes playground-390-light.png and five more there",
+        epilog="example: python tools/screenshots.py /tmp/pictures writes playground-390-light.png and five others",
     )
-    parser.add_argument("directory", type=Path, help="where the pictures go; it is made if it is missing")
-    parser.add_argument("--top", type=int, metavar="PX", help="keep only so much of the page; docs/ has the top 1570")
-    parser.add_argument("--url", help="a playground that runs already; without it one is started, in memory")
+    parser.add_argument("directory", type=Path, help="where to write the screenshots; created if it does not exist")
+    parser.add_argument("--top", type=int, metavar="PX", help="crop to the top of the page; docs/ has the top 1570")
+    parser.add_argument("--url", help="a running playground; by default, one is started, in memory")
     return parser.parse_args()
 
 
 def take(browser, url, width, scheme, path, top):
-    """Open the page as a new visitor, use every card, and keep what is seen."""
+    """Open the page as a new visitor, use every card, and take a screenshot."""
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
     )
@@ -51,13 +51,13 @@ def take(browser, url, width, scheme, path, top):
         card.locator("input[name=cost]").fill("1")
         card.get_by_role("button", name="Burst 10").click()
         expect(card.locator(".answers li")).to_have_count(11)
-    page.wait_for_timeout(2_500)  # the pictures come to rest, and the live chart counts the bursts
+    page.wait_for_timeout(2_500)  # until animations end and the live chart shows the bursts
     page.evaluate("scrollTo(0, 0)")
     wide, high = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
     clip = {"x": 0, "y": 0, "width": width, "height": min(top or high, high)}
     page.screenshot(path=path, full_page=True, clip=clip)
     if wide > width:
-        print(f"{path}: the page is {wide} px wide, {wide - width} too many")
+        print(f"{path}: the page is {wide} px wide, {wide - width} px too wide")
     context.close()
 
 

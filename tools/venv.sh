@@ -1,5 +1,5 @@
 #!/bin/sh
-# venv.sh DIR WHAT: make the virtual environment DIR with $PYTHON (python3, or where that is too old
+# venv.sh DIR WHAT: create the virtual environment DIR with $PYTHON (default: python3 or, if that is too old,
 # the newest of python3.10 to python3.13) and install WHAT (such as '.[dev]') into it, editable.
 set -eu
 dir=$1 what=$2
@@ -12,18 +12,18 @@ works() {
 find_python() {
     python=${PYTHON:-python3}
     if works "$python"; then return; fi
-    if [ "$python" = python3 ]; then # not a choice but the default: look further
+    if [ "$python" = python3 ]; then # the default, not the user's choice: look further
         for python in python3.13 python3.12 python3.11 python3.10; do
             if works "$python"; then return; fi
         done
         python="python3, or python3.10 to python3.13,"
     fi
-    echo "ratekeeper needs Python 3.10 or newer; $python is not there, too old or does not run." \
-        "Name one: make PYTHON=/path/to/python3.12" >&2
+    echo "ratekeeper needs Python 3.10 or newer; $python is missing, too old or does not run." \
+        "Choose one: make PYTHON=/path/to/python3.12" >&2
     exit 1
 }
 
-# Debian and Ubuntu keep ensurepip, without which venv cannot install pip, in a package of its own.
+# Debian and Ubuntu have ensurepip, which venv needs to install pip, in a separate package.
 need_ensurepip() {
     if "$python" -c 'import ensurepip' 2>/dev/null; then return; fi
     package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
@@ -32,7 +32,7 @@ need_ensurepip() {
         apt-get update -qq
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package"
     else
-        echo "$python cannot make virtual environments: its ensurepip module is missing." \
+        echo "$python cannot create virtual environments: its ensurepip module is missing." \
             "On Debian and Ubuntu: sudo apt-get install $package" >&2
         exit 1
     fi

@@ -1,11 +1,11 @@
-"""Print the walk of one decision: which of the package's own functions it calls, and in which modules they are.
+"""Print the walk of one decision: which of the package's own functions it calls, and in which modules.
 
     python tools/walk.py                  # a table of all walks
     python tools/walk.py redis --list     # one walk, indented by depth
 
 Each decision is warm: the same one was made before, so scripts are loaded and connections are open. A function counts
-each time it is called, a coroutine or generator also each time it resumes. An entry is a step from one module into
-another. Up to Python 3.11 a comprehension is a call as well, and the wanted figures are for Python 3.11.
+each time it is called, and a coroutine or generator also each time it resumes. An entry is a step from one module into
+another. Up to Python 3.11, a comprehension is a call as well; the targets are for Python 3.11.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent))  # the tests start a redis-server, and so do we
+    sys.path.insert(0, str(Path(__file__).parent.parent))  # the tests know how to start a redis-server
 
 from ratekeeper import AsyncLimiter, Limiter
 from ratekeeper.integrations.asgi import RateLimitMiddleware
@@ -31,7 +31,7 @@ from ratekeeper.testing import ManualClock
 from tests import servers
 
 PACKAGE = "ratekeeper."
-HELPERS = "ratekeeper.testing"  # the clock of a walk is no part of it
+HELPERS = "ratekeeper.testing"  # a walk's clock does not count
 RULE = "1000/minute"
 TWO_RULES = {"minute": "1000/minute", "hour": "10000/hour"}
 BODY = b'{"key": "user:42", "algorithm": "fixed-window", "limit": 1000, "window": 60}'
@@ -41,18 +41,18 @@ HEADERS = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"c
 class Call(NamedTuple):
     """One entry into a function of the package."""
 
-    depth: int  # how many functions of the package are around it
+    depth: int  # how many of the package's functions are on the stack
     module: str
     name: str
-    resumes: bool  # a coroutine or generator that was entered before
+    resumes: bool  # whether it is a coroutine or generator that continues
 
 
 class Figures(NamedTuple):
-    """What a walk is measured by; None where nothing is wanted."""
+    """The measures of a walk; None where there is no target."""
 
     calls: int
     modules: int
-    entries: int | None  # always a number where it was measured
+    entries: int | None  # always a number in a measured walk
 
     def __str__(self) -> str:
         return " / ".join("-" if number is None else str(number) for number in self)
@@ -67,10 +67,10 @@ class Walk:
     def __init__(self, asleep: Callable[[], None] | None = None) -> None:
         self.calls: list[Call] = []
         self._asleep = asleep
-        self._entered: dict[int, FrameType] = {}  # a frame that is held cannot give its id to another
+        self._entered: dict[int, FrameType] = {}  # holding a frame keeps its id from being reused
 
     def __enter__(self) -> Walk:
-        gc.disable()  # what it finalizes is no part of the walk
+        gc.disable()  # finalizers do not belong to the walk
         sys.setprofile(self._note)
         return self
 
@@ -93,7 +93,7 @@ class Walk:
     def _note(self, frame: FrameType, event: str, function: Any) -> None:
         if event == "call" and _is_own(frame):
             code = frame.f_code
-            name = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has the short name only
+            name = getattr(code, "co_qualname", code.co_name)  # Python 3.10 only has the short name
             depth = sum(map(_is_own, _callers(frame)))
             self.calls.append(Call(depth, frame.f_globals["__name__"], name, id(frame) in self._entered))
             self._entered[id(frame)] = frame
@@ -114,7 +114,7 @@ def _callers(frame: FrameType) -> Iterator[FrameType]:
 
 
 def of_threads(decide: Callable[[], object]) -> Walk:
-    """Return the walk of a call, warm."""
+    """Return the walk of a warm call."""
     for _ in range(3):
         decide()
     with Walk() as walk:
@@ -123,7 +123,7 @@ def of_threads(decide: Callable[[], object]) -> Walk:
 
 
 def of_tasks(decide: Callable[[], Coroutine[Any, Any, object]]) -> Walk:
-    """Return the walk of a coroutine, warm, with what the event loop runs for it."""
+    """Return the walk of a warm coroutine, including what the event loop runs for it."""
 
     async def take() -> Walk:
         for _ in range(3):
@@ -221,7 +221,7 @@ WALKS: dict[str, tuple[str, Callable[[], Walk], Figures]] = {
     "redis-two": ("Redis, one thread, two rules", redis_two, Figures(48, 10, 16)),
     "redis-loop": ("Redis, event loop, one rule", redis_loop, Figures(32, 9, None)),
     "wait": ("wait, shaping, in memory", wait, Figures(55, 8, 20)),
-    # these two are as they should be; the limiter in them may come to take what a hit in memory may
+    # these two are as they should be; their targets leave room for a hit in memory to reach its own
     "asgi": ("ASGI middleware", asgi, Figures(17, 10, 13)),
     "service": ("POST /v1/hit", service, Figures(23, 12, 20)),
 }
@@ -229,10 +229,10 @@ WALKS: dict[str, tuple[str, Callable[[], Walk], Figures]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="*", choices=[[], *WALKS], help=f"of {', '.join(WALKS)}; all if none is named")
+    parser.add_argument("name", nargs="*", choices=[[], *WALKS], help=f"one of {', '.join(WALKS)} (default: all)")
     parser.add_argument("--list", action="store_true", help="print each walk, indented by depth")
     arguments = parser.parse_args()
-    print(f"{'calls / modules / entries':32}{'now':>16}{'wanted at most':>20}")
+    print(f"{'calls / modules / entries':32}{'now':>16}{'target, at most':>20}")
     for name in arguments.name or WALKS:
         title, take, wanted = WALKS[name]
         walk = take()

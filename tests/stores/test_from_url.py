@@ -41,7 +41,7 @@ def test_memory_takes_nothing_behind_it():
         ("redis+cluster://h/3", "a cluster has only database 0"),
         ("redis+cluster://h/abc", "cannot be read"),
         ("redis+cluster://h:0,i", "cannot be read"),
-        ("redis+sentinel://h", "has no name of a master"),
+        ("redis+sentinel://h", "does not name the master"),
         ("redis+sentinel://h/m?sentinel_pasword=x", "cannot be read"),
         ("redis+sentinel://h/m/abc", "cannot be read"),
         ("redis://h,i", "cannot be read"),

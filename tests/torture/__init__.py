@@ -1,9 +1,9 @@
-"""Drills that are too long for the tests: each breaks something on purpose and counts what comes of it."""
+"""Drills: each breaks something on purpose and checks what callers get. `make torture` runs them in full."""
 
 import sys
 
 
 def progress(drill: str, text: str) -> None:
-    """Say how far a drill has come, where somebody is looking."""
+    """Show how far a drill has come, on a terminal."""
     if sys.stderr.isatty():
         print(f"{drill:<13} {text}\x1b[K", end="\r", flush=True, file=sys.stderr)

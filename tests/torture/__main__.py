@@ -27,23 +27,23 @@ DRILLS: dict[str, Callable[[], str]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make torture",
-        description="Run the drills, each against the real thing.",
+        description="Run the drills, each against real servers, files and processes.",
         epilog='example: make torture ARGS="flood fork"',
     )
-    parser.add_argument("drill", nargs="*", help=f"which to run (default: all): {', '.join(DRILLS)}")
+    parser.add_argument("drill", nargs="*", help=f"drills to run (default: all): {', '.join(DRILLS)}")
     names = parser.parse_args().drill or list(DRILLS)
     unknown = [name for name in names if name not in DRILLS]
     if unknown:
         parser.error(f"unknown drill {unknown[0]!r}; there are {', '.join(DRILLS)}")
     broken = 0
     crowds.quiet = True
-    crowds.tolerance = 4.0  # of the times that are promised
+    crowds.tolerance = 4.0  # times what is promised
     for name in names:
         progress(name, "...")
         started = time.perf_counter()
         try:
             figure, verdict = DRILLS[name](), "kept"
-        except Exception as error:  # noqa: BLE001 - what reaches a caller breaks a promise too; the others are run
+        except Exception as error:  # noqa: BLE001 - an error that reaches a caller breaks a promise too
             figure = str(error) if isinstance(error, AssertionError) else repr(error)
             verdict = "BROKEN"
             broken += 1

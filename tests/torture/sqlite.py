@@ -1,4 +1,4 @@
-"""Drills on the store in a file. Each returns its figure, or raises AssertionError with what it saw instead."""
+"""Drills on the SQLite store. Each returns its figure, or raises AssertionError with what it saw instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.stores import SqliteStore
 from tests.torture import progress
 
-_LONG = 30  # seconds: an answer is told from a hang
+_LONG = 30  # seconds: only tells an answer from a hang
 
 
 def _rules(limit: int) -> list[Rule]:
@@ -31,14 +31,14 @@ def _rules(limit: int) -> list[Rule]:
 
 
 def _in_a_child(work: Callable[[], None]) -> int:
-    """Fork a child that does this, and return its id."""
+    """Fork a child that runs `work`, and return its process ID."""
     child = os.fork()
     if child:
         return child
     try:
         signal.alarm(600)
         work()
-    except BaseException as error:  # noqa: BLE001 - what a test runner would make of it is the parent's
+    except BaseException as error:  # noqa: BLE001 - only the parent may report to the test runner
         os.write(2, f"{error!r}\n".encode())
         os._exit(1)
     os._exit(0)
@@ -66,10 +66,10 @@ def exact_file(processes: int = 8, hits: int = 5_000, limit: int = 10_000) -> st
 
 
 def killed_file(kills: int = 2_000, processes: int = 8) -> str:
-    """Processes that are killed at any moment lose what was under way at most, and the file stays whole."""
+    """Processes killed at any moment lose at most the decisions in progress, and the file stays intact."""
     chance = random.Random(1)
     rules = {rule.text: rule for rule in _rules(10**6)}
-    rules["log"] = SlidingWindowLog(10**4, 3_600)  # a state of many pages
+    rules["log"] = SlidingWindowLog(10**4, 3_600)  # a state that spans many pages
     del rules[SlidingWindowLog(10**6, 86_400).text]
     with tempfile.TemporaryDirectory() as folder:
         path, told = f"{folder}/limits.db", f"{folder}/told"
@@ -90,7 +90,7 @@ def killed_file(kills: int = 2_000, processes: int = 8) -> str:
                 victim = children.pop(chance.randrange(processes))
                 os.kill(victim, signal.SIGKILL)
                 ended = os.waitpid(victim, 0)[1]
-                assert ended == signal.SIGKILL, f"a process ended by itself, with {ended}"
+                assert ended == signal.SIGKILL, f"a process ended by itself, with status {ended}"
                 children.append(_in_a_child(work))
                 if number % 50 == 0:
                     progress("killed_file", f"{number:,} of {kills:,}")

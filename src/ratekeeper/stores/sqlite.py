@@ -86,7 +86,7 @@ class SqliteStore:
         clock = clock or wall_clock
         if self._bound and clock != self._clock:
             raise InvalidRule(
-                f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock a store"
+                f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock per store"
             )
         self._clock = clock
         head = head_of(binding)

@@ -1038,7 +1038,7 @@ def test_a_server_that_answers_what_is_no_decision_is_away(kind, reply):
 
         async def scenario():
             limiter = kind("1/s", f"redis://127.0.0.1:{listening.getsockname()[1]}", **STRICT)
-            with pytest.raises(StoreUnavailable, match="answered what is no decision"):
+            with pytest.raises(StoreUnavailable, match="sent a reply that is not a decision"):
                 await done(limiter.hit("k"))
             assert limiter.store.is_away
             await done(limiter.close())

@@ -136,5 +136,5 @@ def test_the_script_is_constant_and_has_the_bounds_of_the_rules():
 
 def test_an_answer_to_one_request_is_none_to_several():
     request = [Demand(BINDING, "k", 1)]
-    with pytest.raises(StoreUnavailable, match="no decision"):
+    with pytest.raises(StoreUnavailable, match="not a decision"):
         wire.decode([0] * 7, [request] * 4)

@@ -1,4 +1,4 @@
-"""The batches of one event loop: what is asked in one turn of the loop goes together into one call, or two."""
+"""The batches of one event loop: requests made in one turn of the loop are sent together, in one call or two."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ratekeeper.stores.redis.batching import MOST_IN_A_BATCH, tells
 from ratekeeper.stores.redis.redis_errors import Result, interrupted, unavailable
 from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Heard
 
-_FEW = 16  # requests that are not worth two batches
-_LATE_NS = 20_000_000  # behind its time at which the loop was busy elsewhere, and could not see an answer
-_SOONER_NS = 5_000_000  # before the others of its patience at which a request has a timer of its own
-_EARLY_NS = 1_000_000  # before its time at which a timer may fire: some event loops count milliseconds
+_FEW = 16  # with no more requests than this, two batches do not pay
+_LATE_NS = 20_000_000  # later than this, the loop was busy elsewhere and could not see an answer
+_SOONER_NS = 5_000_000  # a request that ends this much before those ahead of it gets its own timer
+_EARLY_NS = 1_000_000  # how early a timer may fire: some event loops count milliseconds
 
 
 class _TaskRequest:
-    """One task's request on its way."""
+    """One task's request in flight."""
 
     __slots__ = ("asked_ns", "demands", "ends_ns", "future", "sent_ns")
 
@@ -35,7 +35,7 @@ class _TaskRequest:
 
 
 class AsyncioBatches:
-    """The batches of one event loop for one server. Up to two are under way at a time."""
+    """The batches of one event loop for one server. Up to two are in flight at a time."""
 
     def __init__(self, connections: AsyncioConnections, breaker: Breaker, heard: Heard) -> None:
         self._connections = connections
@@ -44,14 +44,14 @@ class AsyncioBatches:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_TaskRequest] = deque()
         self._under_way: dict[asyncio.Task[None], Sequence[_TaskRequest]] = {}
-        self._due = False  # whether what waits is going to be sent in this turn of the loop
+        self._due = False  # whether waiting requests will be sent in this turn of the loop
         self._closed = False
-        self._pending: deque[_TaskRequest] = deque()  # who runs out of time first is first, or nearly
-        self._looks_at_ns = 0  # when a timer looks after those who run out of time; 0: none is set
+        self._pending: deque[_TaskRequest] = deque()  # ordered, roughly, by when their time runs out
+        self._looks_at_ns = 0  # when the timer checks for requests out of time; 0: not set
         self._took_ns = 0  # how long the latest answer took
 
     def execute(self, demands: Sequence[Demand], ends_ns: int, asked_ns: int | None = None) -> asyncio.Future[Outcome]:
-        """Have a request decided, or a part of one that was asked for earlier, with what else this loop asks for."""
+        """Have a request decided (or part of an earlier one), together with the others of this loop."""
         loop = self._loop
         future: asyncio.Future[Outcome] = loop.create_future()
         if self._breaker.is_open and not self._breaker.admits(ends_ns):
@@ -62,7 +62,7 @@ class AsyncioBatches:
         self._waiting.append(request)
         if not self._due and len(self._under_way) < MOST_AT_ONCE:
             self._due = True
-            loop.call_soon(self._send)  # behind all that runs in this turn of the loop, which may ask as well
+            loop.call_soon(self._send)  # after everything else in this turn of the loop, which may ask too
         pending = self._pending
         if ends_ns < self._looks_at_ns or (pending and ends_ns < pending[-1].ends_ns - _SOONER_NS):
             timer = loop.call_later((ends_ns - now) / 1e9, self._give_up, request)
@@ -77,7 +77,7 @@ class AsyncioBatches:
         return future
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Give up what is in flight."""
         self._closed = True
         while self._waiting:
             self._settle(self._waiting.popleft(), interrupted())
@@ -85,13 +85,13 @@ class AsyncioBatches:
             batch.cancel()
 
     def _run_out(self) -> None:
-        """Answer those whose time is over, and look again when the next one's is."""
+        """Answer requests whose time is up, and set the timer for the next one."""
         pending = self._pending
         now = stopwatch()
         try:
             while pending and (pending[0].future.done() or pending[0].ends_ns - _EARLY_NS <= now):
                 self._give_up(pending.popleft())
-        finally:  # a handler of the log may raise
+        finally:  # a log handler may raise
             self._looks_at_ns = pending[0].ends_ns if pending else 0
             if pending:
                 self._loop.call_later((self._looks_at_ns - now) / 1e9, self._run_out)
@@ -99,21 +99,21 @@ class AsyncioBatches:
     def _give_up(self, request: _TaskRequest) -> None:
         if not request.future.done():
             error = StoreUnavailable(f"Redis did not decide within {(request.ends_ns - request.asked_ns) / 1e9:.3g} s")
-            self._heard((request.demands,), (error,), request.asked_ns)  # it may be executed all the same
+            self._heard((request.demands,), (error,), request.asked_ns)  # it may still be executed
             self._settle(request, error)
 
     def _send(self) -> None:
-        """Send what waits, in as many batches as are free."""
+        """Send waiting requests, in as many batches as are free."""
         self._due = False
         while self._waiting and len(self._under_way) < MOST_AT_ONCE:
-            # Of a crowd that comes at once the server decides one half while the other half is prepared.
+            # When many requests arrive at once, the server decides one half while the other is prepared.
             most = (
                 MOST_IN_A_BATCH if self._under_way else min(MOST_IN_A_BATCH, max(_FEW, (len(self._waiting) + 1) // 2))
             )
             batch: list[_TaskRequest] = []
             while self._waiting and len(batch) < most:
                 request = self._waiting.popleft()
-                if not request.future.done():  # cancelled, or out of time, before it was sent: not executed
+                if not request.future.done():  # if cancelled or out of time before it was sent, it is not executed
                     batch.append(request)
             if batch:
                 task = self._loop.create_task(self._serve(batch))
@@ -122,7 +122,7 @@ class AsyncioBatches:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         batch = self._under_way.pop(task)
-        if task.cancelled() or task.exception() is not None:  # if it was before it began, it has settled nothing itself
+        if task.cancelled() or task.exception() is not None:  # if that was before it started, it has settled nothing
             self._heard([request.demands for request in batch], [interrupted()] * len(batch), stopwatch())
             for request in batch:
                 self._settle(request, interrupted())
@@ -141,7 +141,7 @@ class AsyncioBatches:
         try:
             results = await self._connections.decide(requests, ends_ns)
             self._took_ns = stopwatch() - sent_ns
-        except Exception as caught:  # noqa: BLE001 - a task of our own: every caller in the batch has to hear of it
+        except Exception as caught:  # noqa: BLE001 - our own task: every caller in the batch must be told
             error = unavailable(caught)
             error.away = error.away and isinstance(caught, StoreUnavailable)
             results = [error] * len(batch)
@@ -151,14 +151,14 @@ class AsyncioBatches:
                 self._settle(request, result)
             return
         for request, result in zip(batch, results, strict=True):
-            if type(result) is Outcome:  # nearly always: the same without the call
+            if type(result) is Outcome:  # nearly always: as `_settle`, without the call
                 if not request.future.done():
                     request.future.set_result(result)
             else:
                 self._settle(request, result)
 
     def _settle(self, request: _TaskRequest, result: Result) -> None:
-        """Tell a caller what became of its request, and the breaker whether Redis answered."""
+        """Tell a caller the result of its request, and the breaker whether Redis answered."""
         future = request.future
         if future.done() and not future.cancelled():
             return
@@ -168,7 +168,7 @@ class AsyncioBatches:
             if self._breaker.is_open:
                 self._breaker.succeeded()
         else:
-            if not future.done():  # first of all: a handler of the log, which hears of the breaker, may raise
+            if not future.done():  # first: the breaker logs, and a log handler may raise
                 future.set_exception(unavailable(result))
             if not result.away or self._tells(request, result.__cause__):
                 self._breaker.noted(result)

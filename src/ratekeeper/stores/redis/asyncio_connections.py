@@ -1,4 +1,4 @@
-"""The connections of one event loop: one exchange with one server at a time, on a connection that nobody else uses."""
+"""The connections of one event loop: one exchange at a time on each, with one server."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class AsyncioConnections:
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._loop = asyncio.get_running_loop()
-        self._semaphore = asyncio.Semaphore(MOST_AT_ONCE)  # for what is not a decision
+        self._semaphore = asyncio.Semaphore(MOST_AT_ONCE)  # for anything but decisions
         self._idle: dict[NodeAddress | None, list[Any]] = {}
         self._closed = False
 
     async def decide(self, requests: Sequence[Sequence[Demand]], ends_ns: int) -> Sequence[Result]:
-        """Have requests decided in one batch; return what became of each."""
+        """Have requests decided in one batch; return the result of each."""
         servers = self._servers
         try:
             if not servers.topology.may_move:
@@ -45,11 +45,11 @@ class AsyncioConnections:
             raise unavailable(error.__cause__ or error) from error.__cause__
 
     async def ask(self, bundles: Sequence[Bundle], ends_ns: int) -> None:
-        """Send commands that are no decision; as many at a time as there are batches."""
+        """Send commands other than decisions; as many callers at a time as there are batches."""
         await self._in_turn(send(self._servers.topology, bundles, until(ends_ns, self.exchange)), ends_ns)
 
     async def find_nodes(self, ends_ns: int) -> None:
-        """Ask which node has which slot; who comes while somebody asks waits for that."""
+        """Find out which node has which slot; concurrent callers wait for the one that asks."""
         await self._in_turn(self._discover(ends_ns), ends_ns)
 
     def _discover(self, ends_ns: int) -> flows.Flow[None]:
@@ -69,7 +69,7 @@ class AsyncioConnections:
             raise unavailable(error) from error
 
     async def exchange(self, node: NodeAddress | None, commands: Sequence[Command], ends_ns: int) -> list[Any]:
-        """Send commands to a server (None: the only one) once, and return its replies; Unanswered if there are none."""
+        """Send commands to a server (None: the only one) once and return its replies; raise Unanswered if none come."""
         servers = self._servers
         if stopwatch() >= ends_ns:
             raise StoreUnavailable("no time was left to ask Redis", away=False)
@@ -87,7 +87,7 @@ class AsyncioConnections:
                     except servers.refusal as error:
                         replies.append(error)
         except BaseException as error:
-            await connection.disconnect(nowait=True)  # what is read next on it would be another's
+            await connection.disconnect(nowait=True)  # the next read would get another call's reply
             if isinstance(error, servers.troubles):
                 raise (interrupted() if self._loop.is_closed() else Unanswered()) from error
             raise
@@ -98,20 +98,20 @@ class AsyncioConnections:
         return replies if len(replies) == len(commands) else servers.without_policy(node, replies)
 
     async def close(self) -> None:
-        """Close the connections, and those that are in use once their exchange has come to its end."""
+        """Close the connections; those in use are closed when their exchange ends."""
         self._closed = True
         for idle in self._idle.values():
             while idle:
                 await idle.pop().disconnect(nowait=True)
 
     async def _take(self, node: NodeAddress | None, ends_ns: int) -> Any:
-        """Return a connection that the server has not closed meanwhile."""
+        """Return a connection that the server has not closed in the meantime."""
         idle = self._idle.get(node)
         while idle:
             connection = idle.pop()
             is_closing = connection._writer is None or connection._writer.is_closing()  # noqa: SLF001 - third-party
             if connection.is_connected and not is_closing and not await connection.can_read():
-                return connection  # neither closed nor reset, which can_read does not tell, nor told what nobody asked
+                return connection  # not closed, not reset (which can_read misses), and with nothing left to read
             await connection.disconnect(nowait=True)
         return await self._connect(node, ends_ns)
 
@@ -132,7 +132,7 @@ class AsyncioConnections:
         return connection
 
     async def _close_others(self) -> None:
-        """Close connections to servers that are no part of the store any more."""
+        """Close connections to servers that no longer belong to the store."""
         for node in [known for known in self._idle if not self._servers.topology.knows(known)]:
             for connection in self._idle.pop(node, ()):
                 await connection.disconnect(nowait=True)

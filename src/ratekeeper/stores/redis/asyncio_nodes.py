@@ -1,4 +1,4 @@
-"""Which node of a cluster decides what an event loop asks: the batches of each, and requests that need several."""
+"""The nodes of a cluster, for event loops: batches for each node, and requests that need several nodes."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ratekeeper.stores.redis.urls import NodeAddress
 
 
 class AsyncioNodes:
-    """The nodes of a cluster, as one event loop asks them."""
+    """The nodes of a cluster, for one event loop."""
 
     def __init__(self, servers: Servers, connections: AsyncioConnections, heard: Heard) -> None:
         self._servers = servers
         self._connections = connections
         self._heard = heard
         self._batches: dict[NodeAddress | None, AsyncioBatches] = {}
-        self._under_way: set[asyncio.Task[Outcome]] = set()  # what must not end halfway
+        self._under_way: set[asyncio.Task[Outcome]] = set()  # tasks that must not stop halfway
 
     async def execute(self, demands: Sequence[Demand], ends_ns: int) -> Outcome:
         """Have a request decided by the nodes that have its keys."""
         return await flows.run_async(split.decide(demands, _TaskAsking(self, demands, ends_ns, stopwatch())))
 
     async def find(self, ends_ns: int) -> None:
-        """See to it that it is known which node has which slot."""
+        """Make sure that it is known which node has which slot."""
         if not self._servers.topology.is_known:
             await self._connections.find_nodes(ends_ns)
 
@@ -47,7 +47,7 @@ class AsyncioNodes:
         return batches
 
     async def to_its_end(self, demands: Sequence[Demand], flow: flows.Flow[Outcome], sent_ns: int) -> Outcome:
-        """Drive a flow; if the caller is cancelled, that does not end halfway."""
+        """Run a flow to its end, even if the caller is cancelled."""
 
         async def run() -> Outcome:
             outcome = await flows.run_async(flow)
@@ -62,10 +62,10 @@ class AsyncioNodes:
     def _ended(self, task: asyncio.Task[Outcome]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # which nobody hears of whose caller has gone
+            task.exception()  # retrieve it, or asyncio logs a warning if the caller is gone
 
     async def close(self) -> None:
-        """Wait for what must not end halfway, and give up the rest."""
+        """Wait for tasks that must not stop halfway, and give up the rest."""
         if self._under_way:
             await asyncio.wait(self._under_way)
         for batches in self._batches.values():
@@ -73,7 +73,7 @@ class AsyncioNodes:
 
 
 class _TaskAsking:
-    """How one task's request asks the nodes."""
+    """Asks the nodes on behalf of one task's request."""
 
     def __init__(self, nodes: AsyncioNodes, demands: Sequence[Demand], ends_ns: int, asked_ns: int) -> None:
         self._nodes = nodes
@@ -92,7 +92,7 @@ class _TaskAsking:
 
     async def give_back(self, requests: Sequence[Sequence[Demand]]) -> None:
         now = stopwatch()
-        ends_ns = now + self._ends_ns - self._asked_ns  # it goes on when the caller has no time left
+        ends_ns = now + self._ends_ns - self._asked_ns  # it continues after the caller's time is up
         calls = [self._nodes.batches_for(demands).execute(demands, ends_ns, now) for demands in requests]
         giving_back = asyncio.gather(*calls, return_exceptions=True)
         await asyncio.wait([giving_back], timeout=(self._ends_ns - stopwatch()) / 1e9)

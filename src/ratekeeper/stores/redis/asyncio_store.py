@@ -18,7 +18,7 @@ _of_parents: list[Any] = []
 
 
 class _OfLoop(NamedTuple):
-    """What is below the store for one event loop."""
+    """The layers below the store for one event loop."""
 
     below: AsyncioBatches | AsyncioNodes
     connections: AsyncioConnections
@@ -32,18 +32,18 @@ class AsyncRedisStore(BaseRedisStore):
         self._loops: dict[asyncio.AbstractEventLoop, _OfLoop] = {}
 
     def for_threads(self) -> AsyncRedisStore:
-        raise TypeError(f"{self!r} has to be awaited; a Limiter needs a RedisStore")
+        raise TypeError(f"{self!r} must be awaited; a Limiter needs a RedisStore")
 
     def for_asyncio(self) -> AsyncRedisStore:
         return self
 
     def after_fork(self) -> None:
         super().after_fork()
-        _of_parents.append(self._loops)  # if they were garbage, they would close what they share with a parent
+        _of_parents.append(self._loops)  # if garbage-collected, they would close the parent's sockets
         self._loops = {}
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
-        """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
+        """Decide or change all demands at one instant; raise StoreUnavailable if no answer comes in time."""
         if self.denials is not None:
             known = self.denials.recall(demands)
             if known is not None:
@@ -77,12 +77,12 @@ class AsyncRedisStore(BaseRedisStore):
         return bundles
 
     def _of_loop(self) -> _OfLoop:
-        """Return what is below the store for the running event loop."""
+        """Return the layers below the store for the running event loop."""
         loop = asyncio.get_running_loop()
         known = self._loops.get(loop)
         if known is None:
             for ended in [other for other in list(self._loops) if other.is_closed()]:
-                self._loops.pop(ended, None)  # and with it its connections
+                self._loops.pop(ended, None)  # and its connections with it
             connections = AsyncioConnections(self._servers)
             below: AsyncioBatches | AsyncioNodes
             if self._servers.topology.has_slots:

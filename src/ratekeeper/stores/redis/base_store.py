@@ -1,4 +1,4 @@
-"""What both Redis stores share: everything that needs no waiting."""
+"""What both Redis stores share: everything that does not wait."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ratekeeper.stores.redis.routing import Bundle
 from ratekeeper.stores.redis.servers import Heard, Servers
 from ratekeeper.stores.redis.topology import Command
 
-PATIENCE_NS = 1_000_000_000  # for what is not a decision, or has no deadline
+PATIENCE_NS = 1_000_000_000  # for calls that are not decisions or have no deadline
 
 
 class BaseRedisStore:
-    """Redis servers, by URL or as an existing redis-py client or pool connects to them."""
+    """State on Redis servers, given by URL or by an existing redis-py client or pool."""
 
     may_be_away = True
 
@@ -38,7 +38,7 @@ class BaseRedisStore:
 
     @property
     def is_away(self) -> bool:
-        """Whether the store, or a node of the cluster, does not answer at the moment."""
+        """Whether the store, or a node of the cluster, is currently not answering."""
         return self._servers.are_away
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
@@ -51,12 +51,12 @@ class BaseRedisStore:
         """Forget a limiter's rules."""
         self._servers.codec.unbind(bindings)
 
-    def quick_hit(self, binding: Binding) -> QuickHit | None:  # noqa: ARG002 - the way to a server is never that short
-        """Return nothing: the way to a server is never that short."""
+    def quick_hit(self, binding: Binding) -> QuickHit | None:  # noqa: ARG002 - a server has no shortcut
+        """Return None: a server has no shortcut."""
         return None
 
     def after_fork(self) -> None:
-        """Begin again with nothing under way: the other threads do not exist, and the sockets are the parent's."""
+        """Start afresh: the parent's threads do not exist here, and the sockets belong to the parent."""
         self._servers.after_fork()
         if self.denials is not None:
             self.denials.after_fork()
@@ -77,7 +77,7 @@ class BaseRedisStore:
         return bundles
 
     def _inspections(self, demands: Sequence[Demand], bundles: Sequence[Bundle]) -> list[Inspection]:
-        """Make inspections of what `_look` saw."""
+        """Make inspections from the replies to `_look`."""
         inspections = []
         for demand, bundle in zip(demands, bundles, strict=True):
             value, now, ttl_ms, size = self._checked(bundle)
@@ -89,7 +89,7 @@ class BaseRedisStore:
         return inspections
 
     def _snapshot(self, demands: Sequence[Demand], bundles: Sequence[Bundle]) -> Snapshot:
-        """Make a snapshot of what `_look` saw."""
+        """Make a snapshot from the replies to `_look`."""
         seen = [self._checked(bundle) for bundle in bundles]
         states = [
             _state(demand.binding.rule, value) if value else None
@@ -98,7 +98,7 @@ class BaseRedisStore:
         return Snapshot(max(now for _, now, *_ in seen), [demand.binding.rule for demand in demands], states)
 
     def _checked(self, bundle: Bundle) -> tuple[Any, int, int, Any]:
-        for reply in bundle.replies[:3]:  # that it may not tell its memory is fine
+        for reply in bundle.replies[:3]:  # MEMORY USAGE may fail: some users may not call it
             if isinstance(reply, Exception):
                 raise unavailable(reply)
         value, (seconds, microseconds), ttl_ms, size = bundle.replies
@@ -107,7 +107,7 @@ class BaseRedisStore:
 
 
 def _forget(requests: Sequence[Sequence[Demand]], results: Sequence[Result], sent_ns: int) -> None:
-    """Remember nothing of what became of requests."""
+    """Remember nothing."""
 
 
 def _state(rule: Rule, value: Any) -> Any:

@@ -1,9 +1,9 @@
 """Denials that still hold, so that a flood of denied traffic does not reach Redis.
 
-Until its `retry_after` nothing but a refund, a reset or another rule can admit an equal request. A denial holds from
-the moment of sending, before which Redis cannot have read its clock; the times that it states count from the reply.
-What this process takes or gives back in between drops it. Another process's refund or reset is missed for a second at
-most.
+Until a denial's `retry_after`, only a refund, a reset or another rule can admit an equal request. A denial holds from
+the moment when the request was sent, since Redis cannot have read its clock earlier; the times in it count from the
+reply. It is dropped as soon as this process changes one of its keys. A refund or reset by another process goes
+unnoticed for a second at most.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Denial(NamedTuple):
     replied_ns: int
     ends_ns: int
     outcome: Outcome
-    demands: Sequence[Demand]  # keeps what the ids in the name of the request stand for
+    demands: Sequence[Demand]  # keeps the bindings alive whose ids identify the request
 
 
 class Denials:
@@ -36,13 +36,13 @@ class Denials:
         self._lock = threading.Lock()
         self._held: dict[Hashable, _Denial] = {}
         self._by_key: dict[Hashable, set[Hashable]] = {}
-        self._changed_ns: dict[Hashable, int] = {}  # when this process last gave something back
-        self._since_ns = 0  # when the latest one was noted
-        self._latest_ns = 0  # until when one of them holds
-        self._trusted_ns = 0  # what was sent before this may have missed a change that is not listed any more
+        self._changed_ns: dict[Hashable, int] = {}  # when this process last gave units back
+        self._since_ns = 0  # when the latest denial was noted
+        self._latest_ns = 0  # when the last of them ends
+        self._trusted_ns = 0  # replies to earlier requests may predate a change that is no longer listed
 
     def after_fork(self) -> None:
-        """Make a new lock: whoever held this one does not exist in the child."""
+        """Make a new lock: a thread that held the old one does not exist in the child."""
         self._lock = threading.Lock()
 
     def recall(self, demands: Sequence[Demand]) -> Outcome | None:
@@ -58,27 +58,27 @@ class Denials:
         return outcome_at(outcome.now_us + passed_us, [_later(answer, passed_us) for answer in outcome.answers])
 
     def hear(self, requests: Sequence[Sequence[Demand]], results: Sequence[Result], sent_ns: int) -> None:
-        """Note what became of requests that were sent."""
+        """Note the results of requests that were sent."""
         holds = bool(self._held) and not self._all_are_over()
         for demands, result in zip(requests, results, strict=True):
             if type(result) is not Outcome:
                 self._doubt(demands)
             elif holds or result[3] or demands[0][3] != "hit" or (len(demands) > 1 and _gives_back(demands)):
                 self.note(demands, result, sent_ns if self.timer is stopwatch else result.now_us * 1000)
-                holds = True  # otherwise hits were admitted, and there is no denial that this could end
+                holds = True  # otherwise it is an admitted hit, and there is no denial for it to end
 
     def _all_are_over(self) -> bool:
-        """Tell whether no denial holds any more: then a hit that was admitted need not be noted."""
+        """Return whether no denial holds any more; then admitted hits need not be noted."""
         if self._since_ns <= self.timer() < self._latest_ns:
             return False
-        with self._lock:  # what was admitted since is not known to them, if a clock comes back to their time
+        with self._lock:  # hits are no longer noted, so a clock that steps back must not revive these
             self._held.clear()
             self._by_key.clear()
             self._latest_ns = 0
         return True
 
     def _doubt(self, demands: Sequence[Demand]) -> None:
-        """Drop the denials that a change ends if it was executed, though nobody heard of it."""
+        """Drop denials that a change would end, since it may have been executed although no answer came."""
         if _gives_back(demands):
             with self._lock:
                 self._forget(demands)
@@ -118,7 +118,7 @@ class Denials:
                 self._changed_ns[key] = self.timer()
 
     def _may_be_stale(self, demands: Sequence[Demand], sent_ns: int) -> bool:
-        """Tell whether something may have been given back while this answer was on its way."""
+        """Return whether units may have been given back while this answer was in flight."""
         return sent_ns < self._trusted_ns or any(sent_ns <= self._changed_ns.get(key, -1) for key in _keys(demands))
 
     def _drop(self, request: Hashable) -> None:
@@ -132,7 +132,7 @@ class Denials:
 
 
 def _gives_back(demands: Sequence[Demand]) -> bool:
-    for demand in demands:  # noqa: SIM110 - in half the time of any(), for each request that has several demands
+    for demand in demands:  # noqa: SIM110 - takes half the time of any(), on every request with several demands
         if demand.operation not in ("hit", "peek"):
             return True
     return False

@@ -1,12 +1,12 @@
 -- Decide any number of requests, each with any number of demands, in order, at one moment.
 --
--- ARGV: values in MessagePack. Of one hit on one rule, as a lone caller asks for: the algorithm, its four numbers and the
--- cost. Of all else one array: the time in microseconds, or false for the server's; the number of rules, and for each
--- its algorithm and four numbers; then runs of requests that are alike: how many requests, how often each comes, how many
--- demands it has, and for each demand its operation, whether its denial denies the request, its rule and its cost, and of
--- a give-back when it was charged and when that ends.
--- KEYS: one for each demand of each request, however often that comes.
--- Returns the time and for each request how long a denial or a peek stays exactly like this (0: it is neither; at most a
+-- ARGV: values in MessagePack. For one hit on one rule, the usual call of a lone caller: the algorithm, its four numbers
+-- and the cost. Otherwise one array: the time in microseconds, or false for the server's; the number of rules, and for
+-- each its algorithm and four numbers; then runs of equal requests: how many requests, how often each is repeated, how
+-- many demands each has, and for each demand its operation, whether its denial denies the request, its rule and its cost,
+-- and for a give-back also when it was charged and when that ends.
+-- KEYS: one for each demand of each request; repeats have none of their own.
+-- Returns the time and, for each request, how long a denial or a peek stays exactly the same (0: it is neither; at most a
 -- second), and for each of its demands five integers: allowed, remaining, retry_after (-1: never), reset_after, delay.
 
 local function whole(value)
@@ -21,14 +21,14 @@ local function server_time()
   return time[1] * 1000000 + time[2]
 end
 
--- How long until more remains.
+-- Return how long until more remains.
 local function steady_for(step, rule, state, now, remaining)
   local _, _, _, retry_after = step.decide(rule, state, now, remaining + 1, false)
   return retry_after == NEVER and SECOND_US or math.min(retry_after, SECOND_US)
 end
 
 local values, first, second, third, fourth, cost = cmsgpack.unpack(ARGV[1])
-if cost then -- one hit on one rule: the same steps as below, and nothing around them
+if cost then -- one hit on one rule: the same steps as below, without the bookkeeping
   local step, rule = step_of(values, true), {whole(first), whole(second), whole(third), whole(fourth)}
   local name, now, state = KEYS[1], server_time(), nil
   if step.read then
@@ -38,7 +38,7 @@ if cost then -- one hit on one rule: the same steps as below, and nothing around
   end
   local after, allowed, remaining, retry_after, reset_after, delay = step.decide(rule, state, now, whole(cost), true)
   if allowed == 1 then
-    step.write(name, after, math.ceil(reset_after / 1000)) -- when the key is as if untouched, its state ends
+    step.write(name, after, math.ceil(reset_after / 1000)) -- the state ends when the key equals an untouched one
     return {now, 0, 1, remaining, 0, reset_after, delay}
   end
   return {now, steady_for(step, rule, state, now, remaining), 0, remaining, retry_after, reset_after, delay}
@@ -78,7 +78,7 @@ local function store(name, rule, state)
 end
 
 local function decide_all()
-  -- What is known of each key, in the order of their first demands, and by demand.
+  -- What is known of each key: in the order of first use, by name, and by demand.
   local NAME, RULE, STATE, DIRTY, EMPTIED = 1, 2, 3, 4, 5
   local keys, by_name, of_demand = {}, {}, {}
   local runs, strings = {}, {}
@@ -126,7 +126,7 @@ local function decide_all()
         stored = redis.call('MGET', unpack(strings, read + 1, math.min(read + 1000, #strings)))
       end
       read = read + 1
-      local value = stored[(read - 1) % 1000 + 1] or redis.call('GET', name) -- which tells a key of another type
+      local value = stored[(read - 1) % 1000 + 1] or redis.call('GET', name) -- GET fails for a key of another type
       key[STATE] = read_numbers(name, value, step.size)
     else
       key[STATE] = step.read(name)
@@ -146,14 +146,14 @@ local function decide_all()
   end
 
   local function keep(key, state, rule)
-    key[RULE] = rule -- who writes last knows when the state ends
+    key[RULE] = rule -- the last writer's rule says when the state ends
     if key[STATE] and not state then
       key[EMPTIED] = true
     end
     key[STATE], key[DIRTY] = state, true
   end
 
-  -- One demand is decided and charged in one step; of several, all are asked before any is charged.
+  -- A single demand is decided and charged in one step; with several, all are peeked at before any is charged.
   local function hit_one(run, first)
     local rule, key = run.rules[1], of_demand[first + 1]
     local state, allowed, remaining, retry_after, reset_after, delay =
@@ -167,7 +167,7 @@ local function decide_all()
     answer(state, allowed, remaining, retry_after, reset_after, delay)
   end
 
-  -- Ask all demands; return whether the request is denied, and how long all of them answer like this.
+  -- Peek at all demands; return whether the request is denied, and how long all answers stay the same.
   local function ask_all(run, first)
     local denied, steady = false, SECOND_US
     for demand = 1, run.demands do
@@ -195,7 +195,7 @@ local function decide_all()
     end
   end
 
-  -- Do what each demand asks for, unless the request is denied, and answer it.
+  -- Carry out each demand, unless the request is denied, and answer it.
   local function do_all(run, first)
     local denied, steady = false, 0
     if run.asks then

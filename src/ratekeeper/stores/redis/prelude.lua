@@ -6,7 +6,7 @@ local MAX_USAGE = 2 ^ 42
 local MAX_DRAIN_US = 2 ^ 51
 local EXACT = 2 ^ 53
 
--- Return floor(a * b / c) and what is left over, exactly, for b and c up to 2^46.
+-- Return floor(a * b / c) and the remainder, exactly, for b and c up to 2^46.
 local function multiply_divide(a, b, c)
   local product = a * b
   if product < EXACT then
@@ -23,7 +23,7 @@ local function multiply_divide(a, b, c)
 end
 
 -- A state of a few numbers is stored as MessagePack, which Lua reads and writes several times as fast as text. It begins
--- with a byte that no text has.
+-- with a byte that never occurs in text.
 local FORMAT = -1
 
 local function read_numbers(key, value, size)

@@ -1,7 +1,7 @@
-"""How to connect: by URL, or as an existing redis-py client does; with settings under which nothing is sent twice.
+"""How to connect: by URL or like an existing redis-py client, with settings under which nothing is sent twice.
 
-A script that is sent again because its reply was lost charges twice, so redis-py's retries are off, whatever the URL or
-the client says.
+A script that is sent again because its reply was lost would charge twice, so redis-py's retries are turned off,
+whatever the URL or the client says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ratekeeper.stores.redis import urls
 from ratekeeper.stores.redis.topology import Cluster, Command, Sentinel, Standalone, Topology
 from ratekeeper.stores.redis.urls import NodeAddress
 
-_OWN = {  # what decides how a decision is sent is not the URL's or the client's to say
+_OWN = {  # these settings override the URL and the client
     "retry": None,
     "retry_on_timeout": False,
     "retry_on_error": (),
@@ -27,7 +27,7 @@ _OWN = {  # what decides how a decision is sent is not the URL's or the client's
     "health_check_interval": 0,
     "socket_timeout": None,
     "socket_connect_timeout": None,
-    "driver_info": None,  # no CLIENT SETINFO: two exchanges less before the first decision
+    "driver_info": None,  # no CLIENT SETINFO: saves two exchanges before the first decision
 }
 _NOT_OURS = (
     "connection_class",
@@ -67,7 +67,7 @@ def _ours(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _anywhere(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without an address: that comes later."""
+    """Return the arguments without an address, which is added later."""
     return {name: value for name, value in _ours(given).items() if name not in ("host", "port")}
 
 
@@ -77,8 +77,8 @@ def _of_url(url: str, module: Any) -> Topology:
         given = module.connection.parse_url(read.plain)
         kind = given.pop("connection_class", module.Connection)
         login = {part: given.pop(f"sentinel_{part}", None) for part in ("username", "password")}
-        kind(**_ours(given))  # not connected: only to see that it can be made
-    except (ValueError, TypeError, AttributeError, module.RedisError) as error:  # whose text may quote the password
+        kind(**_ours(given))  # does not connect: only checks the arguments
+    except (ValueError, TypeError, AttributeError, module.RedisError) as error:  # its text may quote the password
         raise urls.unreadable(url, read.several, type(error).__name__) from None
     if not read.several:
         return Standalone((kind, _ours(given)))
@@ -106,14 +106,14 @@ def _of_sentinel(pool: Any, module: Any) -> Topology:
         for each in sentinels
     ]
     given = dict(pool.connection_kwargs)
-    given.pop("connection_pool", None)  # its connections would ask the pool for the master
+    given.pop("connection_pool", None)  # its connections would ask that pool for the master
     kind = module.SSLConnection if issubclass(pool.connection_class, module.SSLConnection) else module.Connection
     to_sentinels = (sentinels[0].connection_class, _anywhere(sentinels[0].connection_kwargs))
     return Sentinel((kind, _anywhere(given)), to_sentinels, addresses, pool.service_name)
 
 
 def errors() -> tuple[type[Exception], tuple[type[Exception], ...]]:
-    """Return what redis-py raises for an answer that is an error, and all that can go wrong with an exchange."""
+    """Return what redis-py raises for an error reply, and everything that a failed exchange can raise."""
     from redis.exceptions import RedisError, ResponseError
 
     return ResponseError, (RedisError, OSError, TimeoutError, asyncio.TimeoutError, StoreUnavailable)
@@ -121,19 +121,19 @@ def errors() -> tuple[type[Exception], tuple[type[Exception], ...]]:
 
 @functools.cache
 def timeout_at() -> Callable[[float], Any]:
-    """Return what makes a bound of the time of what is awaited in it, by the clock of the event loop."""
+    """Return `asyncio.timeout_at`, or its backport before Python 3.11."""
     if sys.version_info >= (3, 11):
         return asyncio.timeout_at
-    import async_timeout  # which redis brings along
+    import async_timeout  # a dependency of redis-py
 
     return async_timeout.timeout_at
 
 
 @functools.cache
 def packer() -> Callable[[Command], bytes] | None:
-    """Return what packs a command in C; None if hiredis is not there, and the connection has to do it."""
+    """Return hiredis's function that packs a command in C; None if it is missing and the connection must pack."""
     try:
         from hiredis import pack_command
     except ImportError:
         return None
-    return pack_command  # type: ignore[return-value]  # which says that a command has one part
+    return pack_command  # type: ignore[return-value]  # its stub allows only one part

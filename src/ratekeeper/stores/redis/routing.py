@@ -1,7 +1,7 @@
-"""How commands find the server that answers them: flows that ask, follow where a slot has moved, and ask again.
+"""How commands reach the right server: flows that ask, follow a slot that has moved, and ask again.
 
-Nothing is sent twice but what a server said it did not execute: an unknown script, a slot that is elsewhere, a server
-out of reach.
+A command is sent again only if it was certainly not executed: the script was unknown, the slot was elsewhere, or the
+server could not be reached.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ratekeeper.stores.redis.redis_errors import NOT_EXECUTED, Unanswered, Unsen
 from ratekeeper.stores.redis.topology import Command, Exchange, Topology
 from ratekeeper.stores.redis.urls import NodeAddress
 
-_MOST_HOPS = 8  # a slot that moves while it is asked for moves once or twice
+_MOST_HOPS = 8  # a slot rarely moves more than once or twice during a call
 
 
 class Bundle:
@@ -28,17 +28,17 @@ class Bundle:
     def __init__(self, slot: int | None, commands: Sequence[Command]) -> None:
         self.slot = slot
         self.commands = commands
-        self.asking = False  # whether the server holds the slot only half
+        self.asking = False  # whether the server is still importing the slot
         self.replies: list[Any] = []
 
     def to_send(self) -> list[Command]:
-        """Return the commands, as the server wants them."""
+        """Return the commands in the form that the server expects."""
         if not self.asking:
             return list(self.commands)
         return [part for command in self.commands for part in ((b"ASKING",), command)]
 
     def take(self, replies: Sequence[Any]) -> Any:
-        """Keep the replies to the commands; return the one that says that the server did not execute them, if any."""
+        """Keep the replies; return the one that says that the commands were not executed, if any."""
         self.replies = list(replies[1::2] if self.asking else replies)
         return next((reply for reply in self.replies if meaning_of(reply) in NOT_EXECUTED), None)
 
@@ -47,7 +47,7 @@ _ByNode = dict[NodeAddress | None, list[Bundle]]
 
 
 def send(topology: Topology, bundles: Sequence[Bundle], exchange: Exchange) -> Flow[None]:
-    """Send bundles to where they belong until each has its replies; what goes wrong is the reply."""
+    """Send bundles where they belong until each has its replies; a failure becomes the reply."""
     if not topology.is_known:
         yield from topology.discover(exchange)
     waiting = _by_node(topology, bundles)
@@ -70,7 +70,7 @@ def send(topology: Topology, bundles: Sequence[Bundle], exchange: Exchange) -> F
 def _send_to(
     topology: Topology, node: NodeAddress | None, group: Sequence[Bundle], exchange: Exchange, again: _ByNode
 ) -> Flow[None]:
-    """Send bundles to one server; what it did not execute goes there, or elsewhere, again."""
+    """Send bundles to one server; those that it did not execute are put into `again`."""
     commands = [bundle.to_send() for bundle in group]
     replies = yield exchange(node, [command for part in commands for command in part])
     begin = 0
@@ -92,8 +92,8 @@ def _by_node(topology: Topology, bundles: Sequence[Bundle]) -> _ByNode:
     groups: _ByNode = {}
     for bundle in bundles:
         node = topology.node_of(bundle.slot)
-        if node is None and topology.may_move:  # somebody found just now that it is not where it was
-            bundle.replies = [StoreUnavailable("no server is known that has the key", away=False)]
+        if node is None and topology.may_move:  # another caller has just found that it is gone
+            bundle.replies = [StoreUnavailable("no known server has the key", away=False)]
         else:
             groups.setdefault(node, []).append(bundle)
     return groups
@@ -108,9 +108,9 @@ def _look_elsewhere(
     *,
     again: _ByNode,
 ) -> Flow[None]:
-    """Find out where the slots of a server have gone that is out of reach, or no master any more."""
+    """Find out where the slots have gone of a server that cannot be reached or is no longer a master."""
     topology.suspect(node)
-    with suppress(StoreUnavailable):  # nobody else knows either
+    with suppress(StoreUnavailable):  # no other server knows either
         yield from topology.discover(exchange)
     for bundle in group:
         other = topology.node_of(bundle.slot)
@@ -124,10 +124,10 @@ def _redirect(topology: Any, node: NodeAddress | None, bundle: Bundle, refusal: 
     meaning = meaning_of(refusal)
     if meaning == "no script":
         target = node
-        if target not in again:  # the first brings the script along for those behind it
+        if target not in again:  # the first one carries the script for those after it
             bundle.commands = [script.in_full(command) for command in bundle.commands]
     elif not topology.has_slots:
-        said = f"the key is at {refusal.host}:{refusal.port}, and Redis a node of a cluster: use redis+cluster://"
+        said = f"the key is at {refusal.host}:{refusal.port}, another node of a cluster; use redis+cluster://"
         bundle.replies = [StoreUnavailable(said, away=False, answered=True)]
         return
     else:

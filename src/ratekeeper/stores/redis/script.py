@@ -1,4 +1,4 @@
-"""The one script, constant: what the algorithms share, their steps in Lua, and the part that runs them."""
+"""The one, constant script: what the algorithms share, their steps in Lua, and the main part that runs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _assemble() -> str:
     return "\n".join(
         [
             _part("prelude"),
-            "local function step_of(algorithm, alone)",  # which makes only what the rules of a call need
+            "local function step_of(algorithm, alone)",  # defines only the steps that a call's rules need
             *(f"if algorithm == '{name}' then\n{step}end" for name, step in sorted(steps.items())),
             "end",
             _part("main"),
@@ -23,13 +23,13 @@ def _assemble() -> str:
 
 def _part(name: str) -> str:
     content = pkgutil.get_data(__name__, f"{name}.lua")
-    assert content is not None  # noqa: S101 - whatever loaded this module can load what is beside it
+    assert content is not None  # noqa: S101 - the module's loader can load the files beside it
     return content.decode()
 
 
 TEXT = _assemble()
 SHA = hashlib.sha1(TEXT.encode(), usedforsecurity=False).hexdigest()
-CALL = (b"EVALSHA", SHA.encode())  # by hash; the number of keys, the keys and the argument follow
+CALL = (b"EVALSHA", SHA.encode())  # the number of keys, the keys and the argument follow
 _IN_FULL = (b"EVAL", TEXT.encode())
 
 

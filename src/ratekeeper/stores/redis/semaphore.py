@@ -1,4 +1,4 @@
-"""A semaphore that signals cannot harm: a threading.Semaphore may lose a permit, or stay locked for ever."""
+"""A semaphore that is safe with signals: a threading.Semaphore may lose a permit or stay locked for ever."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, TypeVar
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 
-CHECK_AGAIN = 0.05  # seconds until a thread that sleeps looks whether a signal kept the other from waking it
+CHECK_AGAIN = 0.05  # seconds after which a sleeping thread checks whether a signal prevented its wake-up
 
 _Result = TypeVar("_Result")
 
 
 class SignalSafeSemaphore:
-    """Lets a few threads in at a time; the others wait until one of those leaves."""
+    """Lets a few threads in at a time; the others wait until one leaves."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
         self._inside: set[object] = set()
-        self._room = threading.Lock()  # free: there may be room
+        self._room = threading.Lock()  # unlocked: there may be room
 
     def call(self, ends_ns: int, function: Callable[..., _Result], *args: Any) -> _Result:
-        """Call `function` as soon as there is room; StoreUnavailable when there is none in time."""
+        """Call `function` as soon as there is room; raise StoreUnavailable if there is none in time."""
         permit = object()
         try:
             self._enter(permit, ends_ns)
             return function(*args)
         finally:
-            self._inside.discard(permit)  # one call of C code, which no signal interrupts
+            self._inside.discard(permit)  # one C call, which no signal interrupts
             self._wake_one()
 
     def _enter(self, permit: object, ends_ns: int) -> None:
@@ -40,7 +40,7 @@ class SignalSafeSemaphore:
             if left_ns <= 0:
                 raise StoreUnavailable("Redis did not answer in time", away=False)
             self._room.acquire(timeout=min(left_ns / 1e9, CHECK_AGAIN))
-        self._wake_one()  # of two who left at once, one may not have been heard
+        self._wake_one()  # if two threads left at once, one wake-up may have been lost
 
     def _enters(self, permit: object) -> bool:
         with self._lock:
@@ -49,5 +49,5 @@ class SignalSafeSemaphore:
             return permit in self._inside
 
     def _wake_one(self) -> None:
-        with suppress(RuntimeError):  # it is free already
+        with suppress(RuntimeError):  # it is unlocked already
             self._room.release()

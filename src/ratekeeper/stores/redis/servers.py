@@ -1,4 +1,4 @@
-"""What all connections of one store share: how to reach the servers, what to send, and how the servers do."""
+"""What all connections of a store share: how to reach the servers, what to send, and which servers are away."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from ratekeeper.stores.redis.topology import Command, Exchange
 from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.redis.wire import Codec, decode, slot_of
 
-MOST_AT_ONCE = 2  # exchanges of one kind that are under way with a server
+MOST_AT_ONCE = 2  # exchanges of one kind in flight with a server
 Heard = Callable[[Sequence[Sequence[Demand]], Sequence[Result], int], None]
-"""What hears of requests that were sent, what became of each, and when they were sent."""
+"""Called with requests that were sent, their results, and when they were sent."""
 
 _log = logging.getLogger("ratekeeper")
 _POLICY: Command = (b"INFO", b"memory")
@@ -44,12 +44,12 @@ class Servers:
         self.codec = Codec()
         self.breaker = Breaker(shown)
         self.node_breakers: dict[NodeAddress, Breaker] = {}
-        self.checked: set[NodeAddress | None] = set()  # those whose policy has been looked at
+        self.checked: set[NodeAddress | None] = set()  # servers whose eviction policy has been checked
         self._shown = shown
 
     @property
     def are_away(self) -> bool:
-        """Whether the server, or a node of the cluster, does not answer at the moment."""
+        """Whether the server, or a node of the cluster, is currently not answering."""
         if not self.topology.has_slots:
             return self.breaker.is_open
         if not self.topology.is_known and self.breaker.is_open:
@@ -57,7 +57,7 @@ class Servers:
         return any(breaker.is_open and self.topology.holds(node) for node, breaker in list(self.node_breakers.items()))
 
     def breaker_of(self, node: NodeAddress | None) -> Breaker:
-        """Return what keeps callers away from a server; one that is no node of a cluster is the whole store."""
+        """Return the breaker of a node; without a node, that of the whole store."""
         if node is None:
             return self.breaker
         breaker = self.node_breakers.get(node)
@@ -69,27 +69,27 @@ class Servers:
         return breaker
 
     def after_fork(self) -> None:
-        """Let the breakers begin again."""
+        """Reset the breakers."""
         for breaker in (self.breaker, *self.node_breakers.values()):
             breaker.after_fork()
 
     def refuse_if_away(self, demands: Sequence[Demand]) -> None:
-        """Raise if a server that has one of these keys is taken to be away."""
+        """Raise StoreUnavailable if a server with one of these keys is considered away."""
         has_slots = self.topology.has_slots
         nodes = {self.topology.node_of(slot_of(each.key)) for each in demands} if has_slots else {None}
         if any(self.breaker_of(node).is_open for node in nodes):
             raise StoreUnavailable("Redis is away", away=False)
 
     def node_of(self, request: Sequence[Demand]) -> NodeAddress | None:
-        """Return which node of the cluster a request of one slot goes to."""
+        """Return the node for a request whose keys are in one slot."""
         return self.topology.node_of(slot_of(request[0].key))
 
     def with_policy(self, node: NodeAddress | None, commands: Sequence[Command]) -> Sequence[Command]:
-        """Return what to send to a server that is new to us: behind it the question whether it forgets usage."""
+        """Return the commands for a server not seen before, followed by a question about its eviction policy."""
         return commands if node and node.is_sentinel else (*commands, _POLICY)
 
     def without_policy(self, node: NodeAddress | None, replies: list[Any]) -> list[Any]:
-        """Return the replies to what was to be sent; warn, once, if the server may forget usage."""
+        """Return the replies without the one about eviction; warn once if the server may evict usage."""
         *replies, said = replies
         policy = re.search(rb"maxmemory_policy:(\S+)", said) if isinstance(said, bytes) else None
         if policy is not None and policy[1] != b"noeviction" and node not in self.checked:
@@ -103,7 +103,7 @@ class Servers:
         return replies
 
     def results_of(self, reply: Any, requests: Sequence[Sequence[Demand]]) -> Sequence[Result] | None:
-        """Return what a call to the only server there is decided; None if it has to be made again, or in parts."""
+        """Return the results of a call to a standalone server; None if it must be made again, or in parts."""
         if type(reply) is list:
             return decode(reply, requests)
         meaning = meaning_of(reply)
@@ -112,7 +112,7 @@ class Servers:
         raise unavailable(reply if isinstance(reply, Exception) else no_decision(reply))
 
     def decide(self, requests: Sequence[Sequence[Demand]], exchange: Exchange) -> Flow[Sequence[Result]]:
-        """Have requests decided, in one call a slot, wherever it is by now; return what became of each."""
+        """Have requests decided with one call per slot, wherever it is now; return the result of each."""
         results: list[Result] = [Torn("", away=False)] * len(requests)
         groups = self._by_slot(requests)
         while groups:
@@ -125,7 +125,7 @@ class Servers:
                     outcomes = self.results_of(reply, [requests[at] for at in places]) or ()
                     for at, outcome in zip(places, outcomes, strict=True):
                         results[at] = outcome
-                elif len(places) > 1 and meaning_of(reply) in FOR_ONE:  # before anything was written: each by itself
+                elif len(places) > 1 and meaning_of(reply) in FOR_ONE:  # nothing was written: retry each by itself
                     again += [(slot, [at]) for at in places]
                 else:
                     for at in places:
@@ -134,7 +134,7 @@ class Servers:
         return results
 
     def _by_slot(self, requests: Sequence[Sequence[Demand]]) -> list[tuple[int | None, list[int]]]:
-        """Return the positions of the requests that one call can decide."""
+        """Return, for each call, its slot and the positions of its requests."""
         if not self.topology.has_slots:
             return [(None, list(range(len(requests))))]
         groups: dict[int, list[int]] = {}
@@ -144,7 +144,7 @@ class Servers:
 
 
 def until(ends_ns: int, exchange: Callable[[NodeAddress | None, Sequence[Command], int], Any]) -> Exchange:
-    """Return how a flow asks servers, if everything has to be answered by then."""
+    """Return the exchange of a flow that must end by then."""
 
     def ask(node: NodeAddress | None, commands: Sequence[Command], share: float = 1.0) -> Any:
         now = stopwatch()

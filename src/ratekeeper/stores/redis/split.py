@@ -1,9 +1,9 @@
 """One request whose keys are in different slots of a cluster: never one unit over, all or nothing in the end.
 
-All parts are asked first: a denial costs one round trip and takes nothing. Then hits are charged in order, the same
-for everybody; if somebody was quicker at a later one, or it is not decided, what was taken is given back. Until then,
-or until it expires if the give-back is interrupted, the earlier parts count more than was admitted, never less. What
-cannot be denied comes last.
+All parts are peeked at first: a denial costs one round trip and takes nothing. Then hits are charged part by part. If
+another caller got there first at a later part, or it is not decided, what was taken is given back. Until then, or until
+it expires if the give-back is interrupted, the earlier parts count more than was admitted, never less. Operations that
+cannot be denied come last.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _Demands = Sequence[Demand]
 
 
 class Nodes(Protocol):
-    """How one request asks the nodes of a cluster. Each method returns its result, or what is awaited for it."""
+    """How one request asks the nodes of a cluster. Each method returns its result, or an awaitable of it."""
 
     def find(self) -> Any:
-        """See to it that it is known which node has which slot."""
+        """Make sure that it is known which node has which slot."""
 
     def ask(self, demands: _Demands) -> Any:
-        """Return the outcome of a request whose keys one node has."""
+        """Return the outcome of a request whose keys are all on one node."""
 
     def ask_all(self, requests: Sequence[_Demands]) -> Any:
-        """Return what became of each of these, an error included; those that hit leave time to be given back."""
+        """Return the result or error of each request; if they hit, leave time to give them back."""
 
     def give_back(self, requests: Sequence[_Demands]) -> Any:
-        """Do these as far as the time goes; what becomes of them does not matter."""
+        """Send these requests as far as time allows; their results are ignored."""
 
     def to_its_end(self, flow: Flow[Outcome]) -> Any:
-        """Drive a flow that must not end halfway, even if nobody waits for it any more."""
+        """Run a flow that must not stop halfway, even if nobody waits for it any more."""
 
 
 def decide(demands: _Demands, nodes: Nodes) -> Flow[Outcome]:
@@ -48,7 +48,7 @@ def decide(demands: _Demands, nodes: Nodes) -> Flow[Outcome]:
             outcome = yield nodes.ask(demands)
         else:
             outcome = yield nodes.to_its_end(_across(demands, parts, nodes))
-    except Torn:  # keys of one slot, which is on its way to another node
+    except Torn:  # the slot is being moved to another node
         outcome = yield nodes.to_its_end(_across(demands, [[at] for at in range(len(demands))], nodes))
     return outcome  # type: ignore[no-any-return]
 
@@ -71,22 +71,22 @@ def _across(demands: _Demands, parts: _Parts, nodes: Nodes) -> Flow[Outcome]:
     seen = _merged(parts, _checked((yield nodes.ask_all(peeks))))
     if not _admits(demands, seen):
         return seen
-    taken: list[_Demands] = []  # what gives back what was charged so far, each by itself: the slot may move by then
+    taken: list[_Demands] = []  # the give-back of each charge so far, separately: a slot may move meanwhile
     try:
         outcome = yield from _change(demands, parts, nodes, seen, taken)
     except GeneratorExit:
         raise
-    except BaseException:  # a signal that interrupts the caller included
+    except BaseException:  # including a signal that interrupts the caller
         if taken:
             yield nodes.give_back(taken)
         raise
     if taken and not _admits(demands, outcome):
-        yield nodes.give_back(taken)  # once, even if it is interrupted: twice would be more than was taken
+        yield nodes.give_back(taken)  # only once, even if interrupted: twice would give back too much
     return outcome
 
 
 def _change(demands: _Demands, parts: _Parts, nodes: Nodes, seen: Outcome, taken: list[_Demands]) -> Flow[Outcome]:
-    """Charge the hits of one part after the other, and then do the rest; end with a denial if somebody was quicker."""
+    """Charge the hits part by part, then do the rest; stop with a denial if another caller got there first."""
     outcome = seen
     for part in parts:
         hits = [at for at in part if demands[at].operation == "hit"]
@@ -95,7 +95,7 @@ def _change(demands: _Demands, parts: _Parts, nodes: Nodes, seen: Outcome, taken
         asked = [demands[at] for at in hits]
         (result,) = _checked((yield nodes.ask_all([asked])))
         if not _admits(asked, result):
-            return _with(seen, hits, result)  # of the others, what they said before
+            return _with(seen, hits, result)  # the other answers stay as the peeks gave them
         outcome = _with(outcome, hits, result)
         for demand, receipt, answer in zip(asked, result.receipts, result.answers, strict=True):
             if answer[0]:
@@ -108,7 +108,7 @@ def _change(demands: _Demands, parts: _Parts, nodes: Nodes, seen: Outcome, taken
 
 
 def _at_once(demands: _Demands, parts: _Parts, nodes: Nodes) -> Flow[Outcome]:
-    """Do what no part can deny: all parts, and each demand of those that were torn, which alone were not done."""
+    """Do what no part can deny; the demands of torn parts, which were not executed, are sent again one by one."""
     results = yield nodes.ask_all([[demands[at] for at in part] for part in parts])
     done = [each for each in zip(parts, results, strict=True) if not isinstance(each[1], Torn)]
     torn = [[at] for part, result in zip(parts, results, strict=True) if isinstance(result, Torn) for at in part]
@@ -122,7 +122,7 @@ def _asks(demand: Demand) -> bool:
 
 
 def _as_peek(demand: Demand) -> Demand:
-    """Return what asks how a demand stands: of what cannot be denied, at cost 1."""
+    """Return the peek for a demand; for an operation that cannot be denied, at cost 1."""
     return demand._replace(operation="peek") if _asks(demand) else demand._replace(operation="peek", cost=1)
 
 

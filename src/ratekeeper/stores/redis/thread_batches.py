@@ -1,7 +1,7 @@
-"""The batches of threads: what is asked while a batch is under way goes together into the next one.
+"""The batches of threads: requests made while a batch is in flight go together into the next one.
 
-From Python 3.12 on, a signal that is handled at a jump back of a loop leaves the `with` or `try` around the loop
-without its exit, and a lock locked. So no loop stands within one where that matters: it is called.
+From Python 3.12 on, an exception that a signal handler raises at a loop's jump back can skip the exit of the `with` or
+`try` around the loop and leave a lock locked. So where that matters, the loop is in a function of its own.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ratekeeper.stores.redis.thread_connections import ThreadConnections
 
 
 class _ThreadRequest:
-    """One thread's request on its way."""
+    """One thread's request in flight."""
 
     result: Result | None = None
     served = False
-    leader: _ThreadRequest | None = None  # whose thread sends it
-    sent_ns: int | None = None  # when its thread sent the batch that it leads
-    _wake: threading.Lock | None = None  # held until this one is served or is to lead; a lone one has none
+    leader: _ThreadRequest | None = None  # the request whose thread sends this one
+    sent_ns: int | None = None  # when its thread sent the batch
+    _wake: threading.Lock | None = None  # held until this request is served or may lead; None for a lone one
 
     def __init__(self, demands: Sequence[Demand], ends_ns: int, asked_ns: int | None = None) -> None:
         self.demands = demands
@@ -44,20 +44,20 @@ class _ThreadRequest:
 
     def wake(self) -> None:
         if self._wake is not None:
-            with suppress(RuntimeError):  # woken already
+            with suppress(RuntimeError):  # already awake
                 self._wake.release()
 
     def sleep(self, seconds: float) -> None:
         if self._wake is None:
             self.expect_wake()
-        if not self.served and self._wake is not None:  # from here on, who serves it will wake it
+        if not self.served and self._wake is not None:  # from here on, its leader will wake it
             self._wake.acquire(timeout=seconds)
 
 
 class ThreadBatches:
-    """The batches for one server. Up to two are under way at a time.
+    """The batches for one server. Up to two are in flight at a time.
 
-    A thread that finds a free one leads: it sends what waits, its own request included, reads the answers and hands
+    A thread that finds a free one leads: it sends all waiting requests, including its own, reads the answers and hands
     them out.
     """
 
@@ -68,11 +68,11 @@ class ThreadBatches:
         self._lock = threading.Lock()
         self._waiting: deque[_ThreadRequest] = deque()
         self._leaders: set[_ThreadRequest] = set()
-        self._crowded = False  # whether the latest batch was for several
+        self._crowded = False  # whether the latest batch had several requests
         self._took_ns = 0  # how long the latest answer took
 
     def execute(self, demands: Sequence[Demand], ends_ns: int, asked_ns: int | None = None) -> Outcome:
-        """Have a request decided, or a part of one that was asked for earlier, with what other threads ask for."""
+        """Have a request decided (or part of an earlier one), together with those of other threads."""
         breaker = self._breaker
         if breaker.is_open and not breaker.admits(ends_ns):
             raise StoreUnavailable("Redis is away", away=False)
@@ -91,23 +91,23 @@ class ThreadBatches:
                         self._leave(request)
                     finally:
                         try:
-                            self._leave(request)  # once more, in case that a signal interrupted the first time
+                            self._leave(request)  # once more, in case a signal interrupted the first
                         finally:
-                            self._leaders.discard(request)  # one call of C code, which no signal interrupts
+                            self._leaders.discard(request)  # one C call, which no signal interrupts
             result = request.result
             if not isinstance(result, Outcome):
                 raise unavailable(result or interrupted())
         except BaseException as error:
-            self._heard((demands,), (interrupted(),), request.asked_ns)  # it may have been executed all the same
+            self._heard((demands,), (interrupted(),), request.asked_ns)  # it may still have been executed
             if isinstance(error, StoreUnavailable):
                 breaker.noted(error)
             raise
-        if breaker.is_open:  # by another batch, at the same time, or it was asked whether the server is back
+        if breaker.is_open:  # a concurrent batch opened it, or this was the retry
             breaker.succeeded()
         return result
 
     def _enter(self, request: _ThreadRequest) -> bool:
-        """Lead if there is room; return whether nobody else is there, and the request goes at once and alone."""
+        """Lead if there is room; return whether there are no others, so that the request is sent at once and alone."""
         with self._lock:
             alone = not (self._leaders or self._waiting or self._crowded)
             if len(self._leaders) < MOST_AT_ONCE:
@@ -126,9 +126,9 @@ class ThreadBatches:
                 raise StoreUnavailable("Redis did not answer in time", away=self._tells(request, sent_ns, None))
             if request in self._leaders:
                 if self._crowded:
-                    time.sleep(0)  # lets other threads come along
+                    time.sleep(0)  # lets other threads join
                 self._serve(request)
-                self._hand_over(request)  # served or not: another leader may have this request under way
+                self._hand_over(request)  # served or not: another leader may be sending this request
             else:
                 request.sleep(min((request.ends_ns - now) / 1e9, CHECK_AGAIN))
                 if not request.served:
@@ -138,14 +138,14 @@ class ThreadBatches:
         return sent_ns is not None and tells(error, request.asked_ns, sent_ns, request.ends_ns, self._took_ns)
 
     def _leave(self, request: _ThreadRequest) -> None:
-        """Take a request out of everything, whatever became of it."""
+        """Remove a request from the queue and the leaders, whatever its result."""
         with self._lock:
             if request in self._waiting:
                 self._waiting.remove(request)
         self._hand_over(request)
 
     def _hand_over(self, request: _ThreadRequest) -> None:
-        """Lead no more, and let somebody else: whoever has the most time left, which bounds the batch."""
+        """Stop leading and let the request with the most time left lead, because that time bounds the batch."""
         if request not in self._leaders:
             return
         with self._lock:
@@ -161,7 +161,7 @@ class ThreadBatches:
         return max(others, key=lambda waiting: waiting.ends_ns, default=None)
 
     def _look_after(self, request: _ThreadRequest) -> None:
-        """Lead, or give up, if a leader that signals interrupted time and again could not hand over or hand out."""
+        """Lead, or give up, if repeated signals kept a leader from handing over or handing out."""
         with self._lock:
             if request in self._waiting:
                 if len(self._leaders) < MOST_AT_ONCE:
@@ -170,7 +170,7 @@ class ThreadBatches:
                 raise interrupted()
 
     def _serve(self, leader: _ThreadRequest) -> None:
-        """Send what waits and hand out the answers."""
+        """Send the waiting requests and hand out the answers."""
         batch: list[_ThreadRequest] = []
         results: Sequence[Result] = ()
         try:
@@ -183,11 +183,11 @@ class ThreadBatches:
             try:
                 _hand_out(batch, results)
             except BaseException:
-                _hand_out(batch, results)  # once more, if a signal interrupted the first time
+                _hand_out(batch, results)  # once more, if a signal interrupted the first
                 raise
 
     def _take_those_who_wait(self, batch: list[_ThreadRequest], leader: _ThreadRequest) -> None:
-        """Fill a batch; whoever has far more time than the leader, whose time bounds the batch, is to lead another."""
+        """Fill a batch. The leader's time bounds it, so requests with far more time wait for another one."""
         now = stopwatch()
         latest_ns = now + 2 * (leader.ends_ns - now)
         for request in list(self._waiting):
@@ -197,7 +197,7 @@ class ThreadBatches:
                 self._waiting.remove(request)
 
     def _decide(self, requests: Sequence[Sequence[Demand]], leader: _ThreadRequest) -> Sequence[Result]:
-        """Have requests decided; return what became of each."""
+        """Have requests decided; return the result of each."""
         leader.sent_ns = sent_ns = stopwatch()
         results: Sequence[Result]
         try:

@@ -1,6 +1,6 @@
-"""The connections of threads: one exchange with one server at a time, on a connection that nobody else uses.
+"""The connections of threads: one exchange at a time on each, with one server.
 
-Every socket operation gets the time that is left for the decision, to the millisecond, not a fresh time-out.
+Every socket operation gets the time left for the decision, to the millisecond, not a fresh time-out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ratekeeper.stores.redis.topology import Command
 from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.redis.wire import decode
 
-_A_MOMENT_NS = 1_000_000  # by which a socket's time-out may differ from the time that is left
+_A_MOMENT_NS = 1_000_000  # how far a socket's time-out may differ from the time left
 
 
 class ThreadConnections:
@@ -32,11 +32,11 @@ class ThreadConnections:
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        self._semaphore = SignalSafeSemaphore(MOST_AT_ONCE)  # for what is not a decision
+        self._semaphore = SignalSafeSemaphore(MOST_AT_ONCE)  # for anything but decisions
         self._idle: dict[NodeAddress | None, list[Any]] = {}
 
     def decide(self, requests: Sequence[Sequence[Demand]], ends_ns: int) -> Sequence[Result]:
-        """Have requests decided in one batch; return what became of each."""
+        """Have requests decided in one batch; return the result of each."""
         servers = self._servers
         try:
             if not servers.topology.may_move:
@@ -51,7 +51,7 @@ class ThreadConnections:
             raise unavailable(error.__cause__ or error) from error.__cause__
 
     def ask(self, bundles: Sequence[Bundle], ends_ns: int) -> None:
-        """Send commands that are no decision; as many at a time as there are batches."""
+        """Send commands other than decisions; as many callers at a time as there are batches."""
         flow = send(self._servers.topology, bundles, until(ends_ns, self.exchange))
         try:
             self._semaphore.call(ends_ns, flows.run, flow)
@@ -59,7 +59,7 @@ class ThreadConnections:
             raise unavailable(error) from error
 
     def find_nodes(self, ends_ns: int) -> None:
-        """Ask which node has which slot; who comes while somebody asks waits for that."""
+        """Find out which node has which slot; concurrent callers wait for the one that asks."""
         self._semaphore.call(ends_ns, self._discover, ends_ns)
 
     def _discover(self, ends_ns: int) -> None:
@@ -69,7 +69,7 @@ class ThreadConnections:
                 flows.run(servers.topology.discover(until(ends_ns, self.exchange)))
 
     def exchange(self, node: NodeAddress | None, commands: Sequence[Command], ends_ns: int) -> list[Any]:
-        """Send commands to a server (None: the only one) once, and return its replies; Unanswered if there are none."""
+        """Send commands to a server (None: the only one) once and return its replies; raise Unanswered if none come."""
         servers = self._servers
         connection = self._take(node, ends_ns)
         try:
@@ -78,7 +78,7 @@ class ThreadConnections:
             else:
                 replies = connection.exchange(servers.with_policy(node, commands))
         except BaseException as error:
-            connection.disconnect()  # its exchange did not come to an end: what is read next would be another's
+            connection.disconnect()  # unfinished: the next read would get another call's reply
             if isinstance(error, servers.troubles):
                 raise Unanswered from error
             raise
@@ -93,7 +93,7 @@ class ThreadConnections:
                     idle.pop().disconnect()
 
     def _take(self, node: NodeAddress | None, ends_ns: int) -> Any:
-        """Return a connection that the server has not closed meanwhile."""
+        """Return a connection that the server has not closed in the meantime."""
         idle = self._idle.get(node)
         while idle:
             try:
@@ -104,7 +104,7 @@ class ThreadConnections:
             try:
                 if connection.is_usable():
                     return connection
-            except Exception:  # noqa: BLE001, S110 - closed, or in a state to close it in
+            except Exception:  # noqa: BLE001, S110 - broken in some way: close it
                 pass
             connection.disconnect()
         return self._connect(node, ends_ns)
@@ -125,7 +125,7 @@ class ThreadConnections:
         return connection
 
     def _close_others(self) -> None:
-        """Close connections to servers that are no part of the store any more."""
+        """Close connections to servers that no longer belong to the store."""
         for node in [known for known in list(self._idle) if not self._servers.topology.knows(known)]:
             for connection in self._idle.pop(node, ()):
                 connection.disconnect()
@@ -133,18 +133,18 @@ class ThreadConnections:
 
 @functools.cache
 def thread_connection(kind: Any) -> type[Any]:
-    """Return a redis-py class of connections whose every socket operation has the time that is left."""
+    """Return a subclass of a redis-py connection whose every socket operation gets the time left."""
     return type("ThreadConnection", (_ThreadConnection, kind), {})
 
 
 class _ThreadConnection:
-    """What is put before a connection's own class."""
+    """The mix-in that comes before redis-py's own class."""
 
     _sock: Any
     _parser: Any
     ends_ns = 0
     _poll: Any = None
-    _socket_has_ns = 0  # how much time the socket has for an operation, as far as it knows
+    _socket_has_ns = 0  # the time-out last set on the socket
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments | {"parser_class": parser_class()})
@@ -152,7 +152,7 @@ class _ThreadConnection:
 
     @property
     def socket_timeout(self) -> float:
-        """Seconds until the exchange must have come to its end."""
+        """Seconds until the exchange must end."""
         return _seconds(self.ends_ns - stopwatch()) if self.ends_ns else 1.0
 
     @socket_timeout.setter
@@ -162,9 +162,9 @@ class _ThreadConnection:
     socket_connect_timeout = socket_timeout
 
     def is_usable(self) -> bool:
-        """Tell whether the server has neither closed the connection nor said what nobody asked for."""
-        if not hasattr(select, "poll"):  # as on Windows
-            self._socket_has_ns = 0  # redis-py may set another one to look
+        """Return whether the connection is open and has nothing unexpected to read."""
+        if not hasattr(select, "poll"):  # on Windows
+            self._socket_has_ns = 0  # redis-py may change the time-out to look
             return not self.can_read()  # type: ignore[attr-defined]
         if self._poll is None:
             self._poll = select.poll()
@@ -172,14 +172,14 @@ class _ThreadConnection:
         return not (self._parser.holds_more() or self._poll.poll(0))
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands and return the replies; an error that is one is returned, too."""
+        """Send commands and return the replies; an error reply is returned too, not raised."""
         pack = redis_client.packer()
         packed = self.pack_commands(commands) if pack is None else [b"".join(map(pack, commands))]  # type: ignore[attr-defined]
         self.send_packed_command(packed)
         return [self._parser.read_response() for _ in commands]
 
     def tell_socket(self) -> None:
-        """Tell the socket how long it may take, unless it knows."""
+        """Set the socket's time-out to the time left, unless it is close to that already."""
         left_ns = self.ends_ns - stopwatch()
         if left_ns <= 0:
             raise TimeoutError("no time left")
@@ -200,7 +200,7 @@ def _seconds(left_ns: int) -> float:
 
 @functools.cache
 def parser_class() -> type[Any]:
-    """Return redis-py's parser, with a word to the connection before each piece that is read."""
+    """Return a subclass of redis-py's parser that updates the time-out before each read."""
     from redis.connection import DefaultParser
 
     class Parser(DefaultParser):  # type: ignore[misc, valid-type]
@@ -208,23 +208,23 @@ def parser_class() -> type[Any]:
 
         def on_connect(self, connection: Any, **kwargs: Any) -> None:
             super().on_connect(connection, **kwargs)
-            if not hasattr(self, "_reader"):  # hiredis is not there: a buffer reads from the socket
+            if not hasattr(self, "_reader"):  # without hiredis, a buffer reads from the socket
                 self._buffer._sock = _Piecewise(self.owner)  # noqa: SLF001 - third-party
 
         def holds_more(self) -> bool:
-            """Tell whether something was read that is no part of a reply that was read."""
+            """Return whether data is left over after the last reply."""
             return bool(self._reader.has_data() if hasattr(self, "_reader") else self._buffer.unread_bytes())
 
         def read_from_socket(self, *args: Any, **kwargs: Any) -> Any:
             if self.owner is not None:
-                self.owner.tell_socket()  # a reply may come in many pieces
+                self.owner.tell_socket()  # a reply may arrive in many pieces
             return super().read_from_socket(*args, **kwargs)
 
     return Parser
 
 
 class _Piecewise:
-    """A connection's socket, which is told before each piece how long it may take."""
+    """A connection's socket, with its time-out updated before each read."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner

@@ -1,4 +1,4 @@
-"""Which node of a cluster decides what threads ask: the batches of each, and requests that need several."""
+"""The nodes of a cluster, for threads: batches for each node, and requests that need several nodes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ratekeeper.stores.redis.thread_batches import ThreadBatches
 from ratekeeper.stores.redis.thread_connections import ThreadConnections
 from ratekeeper.stores.redis.urls import NodeAddress
 
-_KEPT = 0.1  # of a request's time, to give back what was taken if a later part is not decided
+_KEPT = 0.1  # share of a request's time reserved for giving back what was taken if a later part fails
 
 
 class ThreadNodes:
-    """The nodes of a cluster, as threads ask them."""
+    """The nodes of a cluster, for threads."""
 
     def __init__(self, servers: Servers, connections: ThreadConnections, heard: Heard) -> None:
         self._servers = servers
@@ -31,12 +31,12 @@ class ThreadNodes:
         """Have a request decided by the nodes that have its keys."""
         sent_ns = stopwatch()
         outcome = flows.run(split.decide(demands, _ThreadAsking(self, ends_ns, sent_ns)))
-        if outcome.times_us:  # of several parts, of which each was heard of by itself
+        if outcome.times_us:  # it had several parts, which were reported separately
             self._heard((demands,), (outcome,), sent_ns)
         return outcome
 
     def find(self, ends_ns: int) -> None:
-        """See to it that it is known which node has which slot."""
+        """Make sure that it is known which node has which slot."""
         if not self._servers.topology.is_known:
             self._connections.find_nodes(ends_ns)
 
@@ -53,7 +53,7 @@ class ThreadNodes:
 
 
 class _ThreadAsking:
-    """How one thread's request asks the nodes."""
+    """Asks the nodes on behalf of one thread's request."""
 
     def __init__(self, nodes: ThreadNodes, ends_ns: int, asked_ns: int) -> None:
         self._nodes = nodes

@@ -15,7 +15,7 @@ from ratekeeper.stores.redis.thread_nodes import ThreadNodes
 
 
 class RedisStore(BaseRedisStore):
-    """Keeps state on Redis servers, for threads. Nobody else runs: no thread in the background."""
+    """Keeps state on Redis servers, for threads. It has no background thread."""
 
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         super().__init__(source, for_asyncio=False, remember_denials=remember_denials)
@@ -40,7 +40,7 @@ class RedisStore(BaseRedisStore):
         self._begin()
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome:
-        """Decide or change all demands at one instant; StoreUnavailable when there is no answer in time."""
+        """Decide or change all demands at one instant; raise StoreUnavailable if no answer comes in time."""
         if self.denials is not None:
             known = self.denials.recall(demands)
             if known is not None:

@@ -1,4 +1,4 @@
-"""Which server holds a key: the only one, the master that sentinels name, or the cluster's node with its slot."""
+"""Which server holds a key: the only one, the master that sentinels name, or the cluster node with its slot."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ratekeeper.stores.redis.redis_errors import Unanswered
 from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.redis.wire import SLOTS
 
-_SHARE = 0.5  # of the time that is left for one server that may know; the others want some as well
-_TRIES = 3  # servers that are asked within one deadline; who could not tell is behind the others next time
+_SHARE = 0.5  # share of the time left for each server asked, so that the others get some too
+_TRIES = 3  # servers asked within one deadline; one that could not tell is asked last next time
 
 Connecting = tuple[type[Any], dict[str, Any]]  # the class of connection and its arguments
 Command = tuple[bytes, ...]
 
 
 class Exchange(Protocol):
-    """What sends commands to one server, once: the step of a flow that finds out which server to ask."""
+    """Sends commands to one server, once: a step of the flows that find the right server."""
 
     def __call__(self, node: NodeAddress | None, commands: Sequence[Command], share: float = 1.0) -> Any:
-        """Return the replies, or what is awaited for them, in this share of the time that is left; or Unanswered.
+        """Return the replies, or an awaitable of them, within this share of the time left; or raise Unanswered.
 
-        A reply that is an error is returned; without a `node` it is the only server that is asked.
+        An error reply is returned, not raised. Without a `node`, the only server is asked.
         """
 
 
 class Standalone:
     """One server."""
 
-    may_move = False  # whether a key may be on another server than it was
+    may_move = False  # whether a key may move to another server
     has_slots = False
     is_known = True
 
@@ -39,7 +39,7 @@ class Standalone:
         self._connecting = connecting
 
     def node_of(self, slot: int | None) -> NodeAddress | None:  # noqa: ARG002 - the same for all
-        """Return where a slot is; None: on the only server, or nobody knows."""
+        """Return the node of a slot; None if there is only one server, or if it is unknown."""
         return None
 
     def connection(self, address: NodeAddress | None) -> Connecting:  # noqa: ARG002 - the same for all
@@ -47,23 +47,23 @@ class Standalone:
         return self._connecting
 
     def knows(self, address: NodeAddress | None) -> bool:
-        """Tell whether connections to a server may be needed again."""
+        """Return whether connections to a server may still be needed."""
         return address is None
 
-    def holds(self, address: NodeAddress | None) -> bool:  # noqa: ARG002 - the only one holds all
-        """Tell whether a server has keys to decide on."""
+    def holds(self, address: NodeAddress | None) -> bool:  # noqa: ARG002 - the only one holds all keys
+        """Return whether a server holds keys."""
         return True
 
     def suspect(self, address: NodeAddress | None) -> None:
-        """Note that a server did not answer as the one that it was taken for."""
+        """Note that a server did not answer as expected, so that its role may have changed."""
 
     def discover(self, exchange: Exchange) -> Flow[None]:  # noqa: ARG002 - it is known
-        """Find out which server is where."""
+        """Find out which server has which role."""
         yield from ()
 
 
 class Sentinel(Standalone):
-    """A master under a name; when it fails, the sentinels agree on another."""
+    """A master with a name; when it fails, the sentinels agree on another."""
 
     may_move = True
 
@@ -108,11 +108,11 @@ class Sentinel(Standalone):
                     return
                 last = reply or f"it knows no master {self._name!r}"
             self._sentinels = _as_last(sentinel, self._sentinels)
-        raise StoreUnavailable(f"no sentinel named the master {self._name!r}; the last one asked: {last}")
+        raise StoreUnavailable(f"no sentinel named the master {self._name!r}; last failure: {last}")
 
 
 class Cluster(Standalone):
-    """Nodes that have a part of the slots each."""
+    """Nodes that each have some of the slots."""
 
     may_move = True
     has_slots = True
@@ -125,15 +125,15 @@ class Cluster(Standalone):
     ) -> None:
         super().__init__(connecting)
         self._seeds = frozenset(seeds)
-        self._to_ask = tuple(seeds)  # the nodes, and the seeds behind them; who could not tell is asked last
-        self._remap = remap  # from the addresses that nodes tell to those that can be reached
+        self._to_ask = tuple(seeds)  # the nodes, then the seeds; one that could not tell is asked last
+        self._remap = remap  # from the addresses that nodes announce to reachable ones
         self._table: list[NodeAddress | None] = [None] * SLOTS
         self._masters: frozenset[NodeAddress | None] = frozenset()
-        self.is_known = False  # whether the table can be relied on
+        self.is_known = False  # whether the table is reliable
 
     def node_of(self, slot: int | None) -> NodeAddress | None:
         known = self._table[slot] if slot is not None else None
-        return known or self._to_ask[0]  # any node tells where a slot is
+        return known or self._to_ask[0]  # any node knows where a slot is
 
     def connection(self, address: NodeAddress | None) -> Connecting:
         return _to(address, self._connecting)
@@ -151,7 +151,7 @@ class Cluster(Standalone):
         self.is_known = False
 
     def named(self, host: str, port: int, told_by: NodeAddress) -> NodeAddress:
-        """Return the address of a node as another tells it."""
+        """Return the address of a node, as announced by another."""
         host = host or told_by.host
         return NodeAddress(*self._remap((host, port))) if self._remap else NodeAddress(host, port)
 
@@ -175,7 +175,7 @@ class Cluster(Standalone):
                     return
                 last = reply or "it has no slots"
             self._to_ask = _as_last(node, self._to_ask)
-        raise StoreUnavailable(f"no node of the cluster told which has which slot; the last one asked: {last}")
+        raise StoreUnavailable(f"no node of the cluster reported its slots; last failure: {last}")
 
     def _learn(self, ranges: Sequence[Any], told_by: NodeAddress) -> None:
         table: list[NodeAddress | None] = [None] * SLOTS
@@ -197,16 +197,16 @@ Topology = Standalone
 
 def _to(address: NodeAddress | None, connecting: Connecting) -> Connecting:
     if address is None:
-        raise StoreUnavailable("no server is known that has the key", away=False)
+        raise StoreUnavailable("no known server has the key", away=False)
     kind, arguments = connecting
     return kind, arguments | {"host": address.host, "port": address.port}
 
 
 def _as_last(address: NodeAddress | None, addresses: tuple[NodeAddress, ...]) -> tuple[NodeAddress, ...]:
-    """Return the addresses with this one behind all others."""
+    """Return the addresses with this one last."""
     return (*(each for each in addresses if each != address), *(each for each in addresses if each == address))
 
 
 def _as_second(addresses: tuple[NodeAddress, ...]) -> tuple[NodeAddress, ...]:
-    """Return the addresses with another one before the first: who told what is not so may be cut off."""
+    """Return the addresses with the first two swapped: the first gave a wrong answer and may be cut off."""
     return (*addresses[1:2], addresses[0], *addresses[2:])

@@ -29,10 +29,10 @@ class NodeAddress(NamedTuple):
 
 
 class StoreUrl(NamedTuple):
-    """What a URL says."""
+    """The parts of a URL."""
 
     several: str  # "cluster", "sentinel", or nothing for one server
-    plain: str  # the URL of one server with everything but the addresses, as redis-py reads it
+    plain: str  # a URL of one server that redis-py can read, without the addresses
     addresses: list[NodeAddress]
     name: str  # of the master
 
@@ -43,15 +43,15 @@ def read(url: str) -> StoreUrl:
     scheme, _, several = scheme.replace("valkeys", "rediss").replace("valkey", "redis").partition("+")
     if several not in _FORMS or (scheme == "unix" and several):
         raise InvalidRule(f"store {safe(url)} has an unknown scheme")
-    rest, mark, query = rest.partition("?")  # which may have an @ of its own
+    rest, mark, query = rest.partition("?")  # it may contain an @
     secret, at, rest = rest.rpartition("@")
     try:
         url.encode()
-    except UnicodeEncodeError as error:  # a lone surrogate, such as a shell makes of a byte that is not UTF-8
+    except UnicodeEncodeError as error:  # a lone surrogate, as from an argument that is not UTF-8
         raise unreadable(url, several, type(error).__name__) from None
     for name, _ in parse_qsl(query, keep_blank_values=True):
         if name in _NOT_FOR_A_URL:
-            raise InvalidRule(f"store {safe(url)} has {show(name)} in its query, which a URL cannot set")
+            raise InvalidRule(f"store {safe(url)} has {show(name)} in its query, but a URL cannot set that")
     if scheme == "unix":
         return StoreUrl("", f"{scheme}://{secret}{at}{rest}{mark}{query}", [], "")
     hosts, _, path = rest.partition("/")
@@ -64,9 +64,9 @@ def read(url: str) -> StoreUrl:
     except ValueError as error:
         raise unreadable(url, several, type(error).__name__) from None
     if several == "cluster" and int(database or 0):
-        raise InvalidRule(f"store {safe(url)} names a database; a cluster has only database 0")
+        raise InvalidRule(f"store {safe(url)} names a database, but a cluster has only database 0")
     if several == "sentinel" and not name:
-        raise InvalidRule(f"store {safe(url)} has no name of a master; write {_FORMS[several]}")
+        raise InvalidRule(f"store {safe(url)} does not name the master; write {_FORMS[several]}")
     host = "localhost" if several else hosts
     return StoreUrl(several, f"{scheme}://{secret}{at}{host}/{database}{mark}{query}", addresses, name)
 
@@ -75,10 +75,10 @@ _NOT_FOR_A_URL = ("connection_class", "connection_pool", "parser_class", "creden
 
 
 def unreadable(url: str, several: str, reason: str) -> InvalidRule:
-    """Say how a URL is written; what redis-py says of this one may quote its password."""
+    """Return an error that shows how to write a URL. It does not quote redis-py's, which may show the password."""
     return InvalidRule(
-        f"store {safe(url)} cannot be read ({reason}); write {_FORMS[several]}, with options that redis-py knows "
-        "behind a ?, and % codes for what is special in a password"
+        f"store {safe(url)} cannot be read ({reason}); write {_FORMS[several]}, with redis-py's options "
+        "after a ?, and with special characters in a password percent-encoded"
     )
 
 
@@ -88,7 +88,7 @@ def safe(url: str) -> str:
     if not separator:
         return "***" if "@" in url else url
     secret, at, address = rest.rpartition("@")
-    if any(special in secret for special in "/?#"):  # where the password ends is anybody's guess
+    if any(special in secret for special in "/?#"):  # it is unclear where the password ends
         return f"{scheme}{separator}***"
     address = address.partition("?")[0].partition("#")[0]
     return f"{scheme}{separator}{secret.partition(':')[0]}:***@{address}" if at else f"{scheme}{separator}{address}"
@@ -96,7 +96,7 @@ def safe(url: str) -> str:
 
 def _address(text: str, port: int) -> NodeAddress:
     host, colon, given = text.rpartition(":")
-    if not colon or text.endswith("]"):  # an IPv6 address in brackets has colons of its own
+    if not colon or text.endswith("]"):  # an IPv6 address in brackets contains colons
         host, given = text, str(port)
     host = host.removeprefix("[").removesuffix("]")
     host.encode("idna")  # a UnicodeError is a ValueError

@@ -1,4 +1,4 @@
-"""What goes to the script and what comes back: keys, arguments and answers."""
+"""What is sent to the script and what comes back: keys, arguments and answers."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from ratekeeper.stores.protocol import Binding, Demand, Key, Operation, Outcome
 from ratekeeper.stores.redis import script
 from ratekeeper.stores.redis.redis_errors import no_decision
 
-MAX_COST = 1 << 43  # more than any limit and any usage: a larger cost has the same answer
+MAX_COST = 1 << 43  # above any limit and usage; a larger cost gets the same answer
 _ANSWER = 5  # integers
-SLOTS = 16_384  # of a cluster
+SLOTS = 16_384  # in a cluster
 
 
 _new = tuple.__new__
 
 
 class EncodedRule(NamedTuple):
-    """A binding as the script takes it."""
+    """A binding, encoded for the script."""
 
     head: bytes  # of its keys, up to and including the brace that opens the hash tag
     values: bytes  # that describe the rule
 
 
 def encode_rule(binding: Binding) -> EncodedRule:
-    """Work out what stays the same for all requests on a rule."""
+    """Encode what is the same in all requests on a rule."""
     values = b"".join((_text(binding.rule.script), *map(_number, binding.rule.numbers)))
     return EncodedRule(head_of(binding), values)
 
 
 def key_name(rule: EncodedRule, key: Key) -> bytes:
-    """Name a key in Redis. All rules of one identity share a hash tag; no two identities share a name."""
+    """Return a key's name in Redis. An identity's keys share a hash tag; no two identities share a name."""
     return rule.head + identity_of(key) + b"}"
 
 
 def slot_of(key: Key) -> int:
-    """Return the slot of a cluster that all keys of an identity are in."""
+    """Return the cluster slot that all keys of an identity are in."""
     return binascii.crc_hqx(identity_of(key), 0) % SLOTS
 
 
 def encode(
     now_us: int | None, requests: Sequence[Sequence[Demand]], rules: dict[int, EncodedRule]
 ) -> tuple[list[bytes], bytes]:
-    """Return the script's keys and its argument. Requests in a row that are alike become one run."""
+    """Return the script's keys and its argument. Consecutive equal requests become one run."""
     if now_us is None and len(requests) == 1 and len(requests[0]) == 1:
         binding, key, cost, operation, _, _ = requests[0][0]
-        if operation == "hit":  # as most calls of a lone caller are
+        if operation == "hit":  # the usual call of a lone caller
             rule = rules[id(binding)]
             argument = rule.values + _number(min(cost, MAX_COST))
             return [rule.head + identity_of(key) + b"}"], argument
@@ -62,11 +62,11 @@ def _encode_runs(
     now_us: int | None, requests: Sequence[Sequence[Demand]], rules: dict[int, EncodedRule]
 ) -> tuple[list[bytes], bytes]:
     names: list[bytes] = []
-    table: dict[int, int] = {}  # the rules, by the ids of their bindings, and their numbers
+    table: dict[int, int] = {}  # the rules' numbers, by the ids of their bindings
     parts: list[bytes] = []
     last: Hashable = None  # what the requests of the last run have in common
-    last_key: Key | None = None  # of a run with one demand each
-    count = times = at = 0  # how many requests the last run has, how often each comes, and where these numbers stand
+    last_key: Key | None = None  # if its requests have one demand each
+    count = times = at = 0  # requests in the last run, repeats of each, and where these two go
     for demands in requests:
         kind: Hashable
         if len(demands) == 1:  # nearly always
@@ -98,7 +98,7 @@ def _encode_runs(
 
 
 def _encode_run(demands: Sequence[Demand], table: dict[int, int]) -> list[bytes]:
-    """Return what requests that are alike have in common; how many there are comes into its first two places."""
+    """Return what the requests of a run have in common; the first two places are for their counts."""
     parts = [_ONE, _ONE, _number(len(demands))]
     for binding, _, cost, operation, binds, receipt in demands:
         parts += (
@@ -112,7 +112,7 @@ def _encode_run(demands: Sequence[Demand], table: dict[int, int]) -> list[bytes]
     return parts
 
 
-# MessagePack, as much of it as is needed: it is one argument instead of a dozen, and Lua reads it at once.
+# The part of MessagePack that is needed: one argument instead of a dozen, and Lua reads it in one call.
 
 _RULE = 5  # values that describe a rule
 _FALSE, _TRUE = b"\xc2", b"\xc3"
@@ -121,7 +121,7 @@ _WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
 class _Numbers(dict[int, bytes]):
-    """Numbers as they are sent. Small ones are ready, which is nearly all of them, and quicker than any call."""
+    """Encoded numbers. Small ones, which are nearly all, are precomputed; a lookup is faster than any call."""
 
     def __missing__(self, value: int) -> bytes:
         return b"\xcf" + value.to_bytes(8, "big")
@@ -138,9 +138,9 @@ _OPERATIONS = {operation: _text(operation) for operation in get_args(Operation)}
 
 
 def numbers_in(value: bytes) -> tuple[int, ...]:
-    """Return the numbers of a state, as the script has stored them."""
+    """Return the numbers of a state that the script has stored."""
     numbers = []
-    at = 1  # behind the format
+    at = 1  # after the format
     while at < len(value):
         width = _WIDTHS.get(value[at])
         if width is None:
@@ -153,9 +153,9 @@ def numbers_in(value: bytes) -> tuple[int, ...]:
 
 
 def decode(reply: Sequence[int], requests: Sequence[Sequence[Demand]]) -> list[Outcome]:
-    """Return the outcome of each request; StoreUnavailable if the reply is none of the script's."""
+    """Return the outcome of each request; raise StoreUnavailable if the reply is not from the script."""
     try:
-        if len(requests) == 1 and len(reply) == 2 + _ANSWER:  # one demand, as most calls of a lone caller have
+        if len(requests) == 1 and len(reply) == 2 + _ANSWER:  # one demand: the usual call of a lone caller
             now, steady, allowed, remaining, retry, reset_after, delay = reply
             answer = (allowed == 1, remaining, None if retry < 0 else retry, reset_after, delay)
             return [_new(Outcome, (now, [answer], False, steady, ()))]  # in a third of the usual time
@@ -190,18 +190,18 @@ def _decode_many(reply: Sequence[int], requests: Sequence[Sequence[Demand]]) -> 
 
 
 class Codec:
-    """Makes commands of a store's requests, for the rules that it is bound to."""
+    """Encodes a store's requests as commands."""
 
     def __init__(self) -> None:
         self.clock: Clock | None = None
         self._rules: dict[int, EncodedRule] = {}
-        self._bindings: dict[int, Binding] = {}  # keeps what the ids of the rules stand for
+        self._bindings: dict[int, Binding] = {}  # keeps the bindings alive, whose ids are used
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
         if self._rules and clock != self.clock:
             raise InvalidRule(
-                f"clock {show(clock)} differs from this store's, {show(self.clock)}; use one clock a store"
+                f"clock {show(clock)} differs from this store's, {show(self.clock)}; use one clock per store"
             )
         self.clock = clock
         self._bindings[id(binding)] = binding
@@ -221,20 +221,20 @@ class Codec:
         now_us = None if self.clock is None else self.now_us()
         try:
             names, argument = encode(now_us, requests, self._rules)
-        except KeyError:  # a limiter has gone while a request of it was on its way
+        except KeyError:  # a limiter went away with a request in flight
             rules = {id(each.binding): encode_rule(each.binding) for one in requests for each in one}
             names, argument = encode(now_us, requests, rules)
         return (*script.CALL, b"%d" % len(names), *names, argument)
 
     def now_us(self) -> int | None:
-        """Return the injected clock's time in microseconds; None: the server's own counts."""
+        """Return the injected clock's time in microseconds; None if the server's own time counts."""
         if self.clock is None:
             return None
         now = self.clock() // 1000
         if now < 0:
-            raise InvalidRule(f"clock shows {now} us, which is before 1970; Redis stores need a time since then")
+            raise InvalidRule(f"clock shows {now} us, which is before 1970; Redis stores need a later time")
         return now
 
     def name(self, demand: Demand) -> bytes:
-        """Name a demand's key in Redis."""
+        """Return the name of a demand's key in Redis."""
         return key_name(self._rules[id(demand.binding)], demand.key)
