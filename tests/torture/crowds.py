@@ -14,14 +14,14 @@ from ratekeeper import AsyncLimiter, FixedWindow, Limiter, StoreUnavailable
 
 RULE = FixedWindow(10**9, "365d")
 DEADLINE = 0.1
-SLOWEST, BACK = DEADLINE + 0.02, 1.5  # seconds: what is promised of an answer, and of the return to Redis
+SLOWEST, BACK = DEADLINE + 0.02, 1.5  # seconds, as promised: for an answer, and for the return to Redis
 PATIENCE = 60  # seconds until a drill gives up: far beyond ten times what is promised
-tolerance = 10.0  # times what is promised tells an answer from a hang; `make torture` asks for more
-quiet = False  # `make torture` sets it: nothing else runs here, so that what a scheduler may spoil is asserted as well
+tolerance = 10.0  # times the promise, to tell an answer from a hang; `make torture` is stricter
+quiet = False  # set by `make torture`: nothing else runs here, so what a busy scheduler may spoil is asserted too
 
 
 def is_quiet() -> bool:
-    """Tell whether nothing else runs on this machine."""
+    """Return whether nothing else runs on this machine."""
     return quiet
 
 
@@ -155,7 +155,7 @@ class Tasks(Crowd):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collect what is logged, instead of showing it."""
+    """Collect log records instead of showing them."""
     lines: list[str] = []
 
     class Collect(logging.Handler):

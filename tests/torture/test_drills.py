@@ -1,4 +1,4 @@
-"""Each drill of `make torture` in short: outcomes and exact totals, as in the long form."""
+"""A short form of each drill of `make torture`: the same outcomes and exact totals."""
 
 import inspect
 import re
@@ -55,12 +55,12 @@ def test_every_drill_has_a_short_form():
 
 
 @pytest.mark.parametrize("name", ["exact", "mixed"])
-def test_the_long_form_has_rules_that_there_can_be(name):
+def test_the_long_form_uses_valid_rules(name):
     limit = inspect.signature(DRILLS[name]).parameters["limit"].default
     assert [rule.limit for rule in _rules(limit)] == [limit] * 6
 
 
-def test_an_error_breaks_a_promise_too_and_the_other_drills_are_run(monkeypatch, capsys):
+def test_an_error_counts_as_a_broken_promise_and_the_other_drills_still_run(monkeypatch, capsys):
     def fail():
         raise StoreUnavailable("Redis is away")
 
@@ -85,6 +85,6 @@ def test_without_its_lock_the_file_would_not_be_exact(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork of a process with threads is the point of one
 @pytest.mark.parametrize("name", SHORT)
-def test_the_promise_of_a_drill_is_kept(name):
+def test_a_drill_keeps_its_promise(name):
     with untraced():
         assert DRILLS[name](**SHORT[name])

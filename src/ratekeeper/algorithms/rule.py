@@ -137,14 +137,14 @@ class Rule:
         assert content is not None  # noqa: S101 - the module's loader can load the files beside it
         return content.decode()
 
-    # What a file needs to know of it.
+    # The rule in a database.
 
     def dump(self, state: Any) -> str | bytes:
-        """Return a state that is not empty as a database keeps it."""
+        """Return the value that a database stores for a non-empty state."""
         return " ".join(map(str, state))
 
     def restore(self, value: Any) -> Any:
-        """Return the state that `dump` made this of; ValueError or TypeError if it is none."""
+        """Return the state from which `dump` made this value; raise ValueError or TypeError if there is none."""
         return tuple(map(int, value.split()))
 
     # The steps.

@@ -14,4 +14,4 @@ Words: a *problem* is an error response (RFC 9457); a *guard* rejects requests f
 a decision is *degraded* when the store was unavailable and this process decided.
 """
 
-DEADLINE = 0.1  # default: seconds to wait for Redis before this process decides
+DEADLINE = 0.1  # default: seconds to wait for the store before this process decides

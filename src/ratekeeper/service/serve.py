@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FAILED = 2
 MAX_CONNECTIONS = 1024
 MAX_HEADER_BYTES = 16 * 1024
-GRACE = 5.0  # seconds that requests under way have when the service is stopped
+GRACE = 5.0  # seconds that requests in progress have when the service is stopped
 _EPILOG = """\
 The token is read from --token-file or from the environment variable RATEKEEPER_TOKEN. It is required unless --host
 is a loopback address. Clients that do not send it can hit, peek and inspect, but not change anything else.
@@ -41,7 +41,7 @@ example:
 def add(commands: Subcommands) -> None:
     """Add the command to the command line."""
     summary = "run the HTTP service, with a page that shows the algorithms at work"
-    parser = add_command(commands, "serve", summary, description=f"{summary.capitalize()}.", epilog=_EPILOG)
+    parser = add_command(commands, "serve", summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=_EPILOG)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8080, help="port to listen on (default: %(default)s)")
     parser.add_argument(
@@ -55,7 +55,7 @@ def add(commands: Subcommands) -> None:
         type=seconds,
         default=DEADLINE,
         metavar="SECONDS",
-        help="seconds to wait for Redis before this process decides on its own (default: %(default)s)",
+        help="seconds to wait for the store before this process decides on its own (default: %(default)s)",
     )
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file that contains the token")
     parser.add_argument(
