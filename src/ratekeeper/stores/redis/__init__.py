@@ -1,6 +1,6 @@
 """State on Redis servers: one script decides any number of requests in one round trip.
 
-A request goes down one stack of layers, one for threads and one for event loops, and its outcome comes up again:
+A request goes down a stack of layers and its outcome comes up again; threads and event loops have a stack each:
 
     RedisStore, AsyncRedisStore            `thread_store`, `asyncio_store`; what they share is in `base_store`
       remembered denials                   `denials`: repeat a denial that still holds

@@ -1,9 +1,9 @@
 """One request whose keys are in different slots of a cluster: never one unit over, all or nothing in the end.
 
-All parts are peeked at first: a denial costs one round trip and takes nothing. Then hits are charged part by part. If
-another caller got there first at a later part, or it is not decided, what was taken is given back. Until then, or until
-it expires if the give-back is interrupted, the earlier parts count more than was admitted, never less. Operations that
-cannot be denied come last.
+All parts are peeked at first: a denial costs one round trip and takes nothing. Then hits are charged part by part,
+in the same order for all callers. If another caller got there first at a later part, or it is not decided, what was
+taken is given back. Until then, or until it expires if the give-back is interrupted, the earlier parts count more than
+was admitted, never less. Operations that cannot be denied come last.
 """
 
 from __future__ import annotations
