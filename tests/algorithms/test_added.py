@@ -51,11 +51,14 @@ def python(tmp_path_factory):
     with (copy / "tests" / "conformance" / "model.py").open("a", encoding="utf-8") as file:
         file.write(f"\n\n{model}")
 
+    # the copy is not what coverage measures
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+
     def run(*arguments, status=0, **environment):
         ended = subprocess.run(
             [sys.executable, *arguments],
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}", **environment},
+            env={**inherited, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}", **environment},
             capture_output=True,
             text=True,
             check=False,
