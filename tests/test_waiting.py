@@ -702,14 +702,21 @@ needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="
 def interrupted(function, when):
     """Call a function in the main thread, and interrupt it there once a condition holds."""
     main = threading.main_thread().ident
+    arrived = threading.Event()
 
     def interrupt():
         try:
             until(when, "the moment to interrupt")
         finally:
-            signal.pthread_kill(main, signal.SIGINT)
+            while not arrived.wait(0.05):  # a signal just before the thread blocks does not wake it: the next one does
+                signal.pthread_kill(main, signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    def raise_once(*_):
+        if not arrived.is_set():
+            arrived.set()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, raise_once)
     helper = Call(interrupt)
     try:
         with pytest.raises(KeyboardInterrupt), untraced():
