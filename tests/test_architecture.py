@@ -48,6 +48,7 @@ MAY_IMPORT = {
     "decision": "",
     "errors": "decision",
     "forks": "",
+    "notices": "",
     "testing": "",
     "flows": "errors",
     "rates": "errors",
@@ -134,12 +135,12 @@ MAY_IMPORT = {
     "ruleset": "algorithms arguments decision errors keys rates rules stores.protocol",
     "queues": "algorithms clock forks stores.breaker stores.protocol",
     "reservations": "decision flows queues ruleset stores.protocol",
-    "fallback": "clock decision errors forks stores.breaker stores.memory stores.protocol",
+    "fallback": "clock decision errors forks notices stores.breaker stores.memory stores.protocol",
     "leases": "clock errors flows forks stores.protocol",
     "waiting": "clock decision errors flows leases queues rates ruleset stores.protocol",
     "limiter": (
-        "algorithms arguments clock decision decorators errors fallback flows leases queues rates reservations rules "
-        "ruleset stores stores.protocol waiting"
+        "algorithms arguments clock decision decorators errors fallback flows leases notices queues rates reservations "
+        "rules ruleset stores stores.protocol waiting"
     ),
     ".": "algorithms decision errors limiter rules",
     # HTTP without a framework
@@ -164,8 +165,8 @@ MAY_IMPORT = {
     ),
     "http.gate": (
         "clock decision errors fallback flows http.admission http.client_keys http.headers http.held_requests "
-        "http.http_limiter http.problem http.request http.route_limits http.routes keys limiter rates ruleset "
-        "stores.protocol"
+        "http.http_limiter http.problem http.request http.route_limits http.routes keys limiter notices rates "
+        "ruleset stores.protocol"
     ),
     "http.backoff": "clock forks",
     "http.settlement": "errors flows reservations ruleset",
@@ -189,7 +190,7 @@ MAY_IMPORT = {
     "service": "",
     "service.web": "http",
     "service.live": "clock decision",
-    "service.shared": ". algorithms http service service.live stores",
+    "service.shared": ". algorithms http notices service service.live stores",
     "service.bodies": ". algorithms http rules service.shared service.web",
     "service.openapi": "algorithms service.bodies",
     "service.guards": "service.web",

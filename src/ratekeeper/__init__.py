@@ -12,7 +12,7 @@ The map of the package, in reading order:
 - `stores/protocol` is what a limiter asks of a store; `stores/` are the stores that implement it.
 - `limiter` is what applications use. `ruleset`, `arguments` and `keys` turn a call into demands on a store, and the
   store's answers into a decision; `decorators` limits functions.
-- `leases` and `fallback` are layers between a limiter and a store that may be away.
+- `leases` and `fallback` are layers between a limiter and a store that may be away; `notices` counts what they decide.
 - `reservations` are hits that can be given back or corrected.
 - `waiting` is how a caller waits, and `queues` are the order in which callers are served.
 - `flows` runs logic that is written once in threads and in tasks; `clock` provides the time; `forks` renews locks and

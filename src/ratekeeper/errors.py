@@ -29,8 +29,12 @@ class InvalidRule(RatekeeperError, ValueError):
 class StoreUnavailable(RatekeeperError):
     """The store could not answer in time, and ``on_error`` is "raise"."""
 
-    def __init__(self, message: str, *, away: bool = True, answered: bool = False) -> None:
+    def __init__(
+        self, message: str, *, away: bool = True, answered: bool = False, reason: str = "the store did not decide"
+    ) -> None:
         super().__init__(message)
+        self.reason = reason
+        """What is wrong, in words that are the same each time."""
         self.away = away
         """Whether the store is away for other callers too, and not just for this key or this deadline."""
         self.answered = answered

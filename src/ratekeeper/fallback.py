@@ -11,11 +11,17 @@ from ratekeeper import forks
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import RuleAnswer
 from ratekeeper.errors import StoreUnavailable
+from ratekeeper.notices import Notices
 from ratekeeper.stores.breaker import PROBE_US
 from ratekeeper.stores.memory import MemoryStore
 from ratekeeper.stores.protocol import Binding, Demand, Layer, Outcome, Snapshot, Store
 
 OnError = Literal["local", "open", "closed", "raise"]
+_CONSEQUENCES = {
+    "local": "this process enforces the rules alone",
+    "open": "everything is admitted",
+    "closed": "everything is denied",
+}
 
 
 class Fallback:
@@ -30,10 +36,12 @@ class Fallback:
         on_error: OnError,
         deadline: float,
         clock: Clock | None,
+        notices: Notices,
     ) -> None:
         """`layer` is the layer below; `shares` maps each rule to what this process enforces while it is away."""
         self._layer = layer
         self._on_error = on_error
+        self._notices = notices
         self._deadline_ns = int(deadline * 1e9)
         self._local = _stand_ins.of(store, clock)
         self._shares = {id(binding): share for binding, share in shares.items()}
@@ -77,13 +85,19 @@ class Fallback:
     def _snapshot_instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Snapshot:
         if self._on_error == "raise":
             raise error
+        self._note(error, 0)
         return self._local.snapshot(self._of_share(demands))
 
     def _instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Outcome:
         """Decide without the store, which raised `error`, or raise it again if `on_error` is "raise"."""
         if self._on_error == "raise":
             raise error
+        self._note(error, 1)
         return self._stand_in(demands)
+
+    def _note(self, error: StoreUnavailable, decisions: int) -> None:
+        reason = f"{error.reason}; {_CONSEQUENCES[self._on_error]} meanwhile"
+        self._notices.note("degraded", reason, decisions, detail=error)
 
     def _stand_in(self, demands: Sequence[Demand]) -> Outcome:
         asked = self._of_share(demands)

@@ -21,6 +21,7 @@ from ratekeeper.decision import Decision
 from ratekeeper.errors import RateLimited
 from ratekeeper.fallback import Fallback, OnError
 from ratekeeper.leases import Leases
+from ratekeeper.notices import Notices
 from ratekeeper.rates import show
 from ratekeeper.reservations import AsyncReservation, Reservation
 from ratekeeper.rules import Rules, share_of
@@ -60,6 +61,7 @@ class _Limiter:
         on_decision: Hook | None = None,
         local_share: float | Fraction = 1,
         lease: float | None = None,
+        notices: Notices | None = None,
     ) -> None:
         arguments.check_options(clock, prefix, on_error, deadline, on_decision)
         self._ruleset = Ruleset(rules, prefix)
@@ -77,11 +79,20 @@ class _Limiter:
         weakref.finalize(self._ruleset, store.unbind, bindings).atexit = False
         self._store = store
         self._enabled = enabled
+        self._notices = notices or Notices()
         self._on_decision = on_decision
         self._below: Layer = self._face
         if store.may_be_away:
             shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
-            self._below = Fallback(self._face, store, shares=shares, on_error=on_error, deadline=deadline, clock=clock)
+            self._below = Fallback(
+                self._face,
+                store,
+                shares=shares,
+                on_error=on_error,
+                deadline=deadline,
+                clock=clock,
+                notices=self._notices,
+            )
         self._layer: Layer = self._below
         self._leases: Leases | None = None
         if lease is not None and store.may_be_away:
@@ -107,6 +118,11 @@ class _Limiter:
         return self._enabled
 
     @property
+    def notices(self) -> Notices:
+        """Counters of the decisions that did not follow the rules in the store, and why."""
+        return self._notices
+
+    @property
     def timer(self) -> Clock:
         """The clock that times waits: the one that was passed, or a monotonic one."""
         return self._waiting.timer
@@ -124,10 +140,14 @@ class _Limiter:
                 _log.exception("on_decision raised; the decision stands")
         return decision
 
+    def _switched_off(self, demands: list[Demand]) -> Decision:
+        self._notices.note("unlimited", "enabled=False admits everything; set enabled=True to enforce the rules")
+        return self._ruleset.switched_off(demands)
+
     def _taken(self, key: Keys, demands: list[Demand], outcome: Outcome | None) -> Decision:
         """Make the decision on a hit (no outcome: the store was not asked), and pass it to the hook."""
         return self._tell(
-            key, self._ruleset.switched_off(demands) if outcome is None else self._ruleset.decision(demands, outcome)
+            key, self._switched_off(demands) if outcome is None else self._ruleset.decision(demands, outcome)
         )
 
 
@@ -149,6 +169,8 @@ class Limiter(_Limiter):
     On Redis: `local_share` is the part of the limits, rounded up, that this process enforces with `on_error="local"`,
     such as 1/8 for one of eight processes. `lease`, in seconds, lets the process take a slice of a hot key's capacity
     ahead and spend it without asking Redis.
+
+    `notices` counts, and logs once, what the rules in the store did not decide: by default the limiter's own.
 
     A limiter that made its store from a URL closes it: with `close()`, or at the end of a `with` block.
     """
@@ -251,7 +273,7 @@ class Limiter(_Limiter):
     def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
         demands = self._ruleset.demands(operation, key, cost)
         if not self._enabled:
-            return self._ruleset.switched_off(demands)
+            return self._switched_off(demands)
         outcome = self._layer.execute(demands)
         if operation in _FREES:
             self._queues.nudge(demands)
@@ -360,7 +382,7 @@ class AsyncLimiter(_Limiter):
     async def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
         demands = self._ruleset.demands(operation, key, cost)
         if not self._enabled:
-            return self._ruleset.switched_off(demands)
+            return self._switched_off(demands)
         outcome = self._layer.execute(demands)
         if not isinstance(outcome, Outcome):
             outcome = await outcome

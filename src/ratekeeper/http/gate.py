@@ -26,6 +26,7 @@ from ratekeeper.http.route_limits import RouteLimit, Unidentified
 from ratekeeper.http.routes import CostFunction, Limit, Route, SettleFunction, exemption
 from ratekeeper.keys import SURELY_SHORT
 from ratekeeper.limiter import AsyncLimiter, Limiter
+from ratekeeper.notices import Notices
 from ratekeeper.rates import show
 from ratekeeper.ruleset import Costs
 from ratekeeper.stores.protocol import Store
@@ -97,7 +98,13 @@ class _Gate:
         self._store = store
         self._owner: Any = None
         self._prefix = prefix
-        self._limiter_options: dict[str, Any] = {"clock": clock, "on_error": on_error, "deadline": deadline}
+        self._notices = Notices()
+        self._limiter_options: dict[str, Any] = {
+            "clock": clock,
+            "on_error": on_error,
+            "deadline": deadline,
+            "notices": self._notices,
+        }
         self._clock = clock or wall_clock
         self._headers = headers
         self._deny = deny
@@ -117,6 +124,11 @@ class _Gate:
         for route_limit in self._route_limits:
             route_limit.otherwise = self._route_limits[-1].http_limiter
         self._only = self._route_limits[0] if len(self._route_limits) == 1 else None
+
+    @property
+    def notices(self) -> Notices:
+        """Counters of the requests that the rules in the store did not decide, and why."""
+        return self._notices
 
     def headers(self, admission: Admission) -> Fields:
         """Return the headers that tell the client where it stands."""
@@ -159,6 +171,7 @@ class _Gate:
         if isinstance(limit, Limiter | AsyncLimiter):
             if not isinstance(limit, self._limiter):
                 raise TypeError(f"limit must be rules or of type {self._limiter.__name__} here, not {show(limit)}")
+            self._notices.include(limit.notices)
             return HttpLimiter(limit, self._headers)
         prefix = f"{self._prefix}:{name}" if name else self._prefix
         limiter = self._limiter(limit, self._store, prefix=prefix, **self._limiter_options)

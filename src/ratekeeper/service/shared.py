@@ -9,6 +9,7 @@ from ratekeeper import AsyncLimiter
 from ratekeeper.algorithms import Rule
 from ratekeeper.http import Headers
 from ratekeeper.http.http_limiter import HttpLimiter
+from ratekeeper.notices import Notices
 from ratekeeper.service import DEADLINE
 from ratekeeper.service.live import Live
 from ratekeeper.stores import Store
@@ -25,6 +26,7 @@ class Service:
         self.store = store
         self._deadline = deadline
         self.live = Live()
+        self.notices = Notices()
         self._limiters: OrderedDict[Hashable, HttpLimiter] = OrderedDict()
 
     def limiter(self, rules: RulesGiven, *, prefix: str = "ratekeeper") -> AsyncLimiter:
@@ -49,7 +51,8 @@ class Service:
 
     def keep(self, key: Hashable, rules: RulesGiven, *, prefix: str = "ratekeeper") -> HttpLimiter:
         """Make a limiter and keep it under a key; the least recently used one is dropped."""
-        limiter = HttpLimiter(AsyncLimiter(rules, self.store, prefix=prefix, deadline=self._deadline), Headers())
+        made = AsyncLimiter(rules, self.store, prefix=prefix, deadline=self._deadline, notices=self.notices)
+        limiter = HttpLimiter(made, Headers())
         self._limiters[key] = limiter
         if len(self._limiters) > MAX_LIMITERS:
             self._limiters.popitem(last=False)

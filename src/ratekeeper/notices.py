@@ -1,0 +1,63 @@
+"""Notices: what a caller should know of, counted each time and logged once.
+
+A limit may count for less than it says: a decision is `degraded` (the store did not make it), a request is `skipped`
+(not limited at all) or has a `shared` key, or the rules are switched off (`unlimited`). None of these is silent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from typing import Literal, get_args
+
+Kind = Literal["degraded", "skipped", "shared", "unlimited"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_MAX_LOGGED = 100  # reasons are few; this bounds the memory if one of them is made from what a client sends
+_log = logging.getLogger("ratekeeper")
+
+
+class Notices:
+    """Counts notices by kind, and logs each reason once. Limiters may share one.
+
+    There is no lock, which a signal handler or a forked child could find taken: a counter advances in one step.
+    """
+
+    def __init__(self) -> None:
+        self._counters = {kind: itertools.count() for kind in KINDS}
+        self._logged: dict[tuple[Kind, str], object] = {}
+        self._included: list[Notices] = []
+
+    @property
+    def counts(self) -> dict[Kind, int]:
+        """How often each kind was noted, here and in what is included."""
+        counts = {kind: int(repr(counter)[6:-1]) for kind, counter in self._counters.items()}  # "count(5)"
+        for other in self._included:
+            for kind, count in other.counts.items():
+                counts[kind] += count
+        return counts
+
+    def note(self, kind: Kind, reason: str, how_many: int = 1, *, detail: object = "") -> None:
+        """Count, and log `reason` unless it was logged before; it says why and what to do, `detail` what happened."""
+        counter = self._counters[kind]
+        if how_many == 1:
+            next(counter)
+        else:
+            deque(itertools.islice(counter, how_many), maxlen=0)
+        known = (kind, reason)
+        if known in self._logged or len(self._logged) > _MAX_LOGGED:
+            return
+        if len(self._logged) == _MAX_LOGGED:
+            known, reason, detail = (kind, ""), "further reasons are counted and not logged", ""
+        mine = object()
+        if self._logged.setdefault(known, mine) is mine:  # one of several threads
+            _log.warning("%s: %s%s (logged once; see .notices)", kind, reason, f": {detail}" if detail else "")
+
+    def include(self, other: Notices) -> None:
+        """Add the counts of `other`, which logs for itself, to `counts`."""
+        if other is not self and all(known is not other for known in self._included):
+            self._included.append(other)
+
+    def __repr__(self) -> str:
+        return f"Notices({self.counts})"
