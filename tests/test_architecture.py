@@ -192,7 +192,7 @@ MAY_IMPORT = {
     "service.live": "clock decision",
     "service.shared": ". algorithms http notices service service.live stores",
     "service.bodies": ". algorithms http rules service.shared service.web",
-    "service.openapi": "algorithms service.bodies",
+    "service.openapi": "algorithms keys service.bodies",
     "service.guards": "service.web",
     "service.api": "decision errors http service.bodies service.openapi service.shared service.web stores.protocol",
     "playground.*": (

@@ -48,6 +48,14 @@ KEYS_OF_A_WRONG_VALUE = {
     "four bytes a character": ("🦀" * 257, "key must have at most 1024 bytes, not 1028: '🦀"),
     "lone surrogates": ("\ud800" * 342, "key must have at most 1024 bytes, not 1026: '\\ud800"),
     "tuple of 1 KiB + 1": (("a" * KIB, b"b"), "key must have at most 1024 bytes, not 1025: ('aaaa"),
+    "17 parts": (("a",) * 17, "key must have at most 16 parts, not 17: ('a', 'a', "),
+    "21,000 empty parts": (("",) * 21_000, "key must have at most 16 parts, not 21000: ('', '', "),
+    "17 parts of which one is no part": ((None,) * 17, "key must have at most 16 parts, not 17: (None, "),
+    "ints of 1 KiB + 1 together": ((2**63,) * 15 + (1 << 7_112,), "key must have at most 1024 bytes, not 1025: (92233"),
+    "str, bytes and int of 1 KiB + 1 together": (
+        ("é" * 256, b"b" * 512, 1),
+        "key must have at most 1024 bytes, not 1025",
+    ),
     "int of 1 MiB": (1 << 8 * KIB * KIB, "key must have at most 1024 bytes, not 1048577: "),
     "int that str() refuses": (HUGE, "key must have at most 1024 bytes, not 2077: "),
 }
@@ -70,6 +78,7 @@ GOOD_KEYS = {
     "a huge int": 10**40,
     "a tuple with an empty part": ("a", ""),
     "a tuple of all": ("a", b"a", 1),
+    "16 parts": ("a", b"b", 1, "") * 4,
 }
 COSTS_OF_A_WRONG_TYPE = [None, True, False, 1.0, 0.5, math.nan, math.inf, -math.inf, Fraction(1), "1", b"1", (), [1]]
 COSTS_OF_A_WRONG_VALUE = [0, -1, -(10**40)]

@@ -400,6 +400,27 @@ def test_any_text_is_rules_or_an_invalid_rule(text):
     assert parse(";".join(rule.text for rule in found)) == found
 
 
+def test_a_text_has_at_most_32_rules():
+    texts = [f"{count + 1}/minute" for count in range(33)]
+    assert len(parse(";".join(texts[:32]))) == 32
+    with pytest.raises(InvalidRule, match=r"^a text has at most 32 rules, not 33: '1/minute;2/minute;"):
+        parse(";".join(texts))
+
+
+def test_a_text_that_is_too_long_for_32_rules_is_refused_before_it_is_read():
+    longest = " " * 6_422 + "100/minute"
+    assert parse(longest) == (SlidingWindowCounter(100, 60),)
+    with pytest.raises(InvalidRule, match=r"^a text of 6433 characters is too long for rules: '    "):
+        parse(" " + longest)
+
+
+@pytest.mark.parametrize("text", ["1/s;" * 16_384, ";" * 2**16, "x" * 2**16], ids=["rules", "separators", "letters"])
+def test_a_long_text_costs_no_attempt_to_read_it(text, monkeypatch):
+    monkeypatch.delattr("re.fullmatch")  # what reads a rule
+    with pytest.raises(InvalidRule, match=f"^a text of {len(text)} characters is too long for rules"):
+        parse(text)
+
+
 def test_a_text_of_a_mebibyte_is_read_or_refused_soon():
     """Run apart, so that a pattern that backtracks without end fails this test instead of holding up all others."""
     script = """

@@ -8,6 +8,7 @@ from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 
 MAX_BYTES = 1024
+MAX_PARTS = 16
 SURELY_SHORT = MAX_BYTES // 4  # characters; each takes four bytes at most
 
 
@@ -18,6 +19,8 @@ def check(key: Any) -> Any:
     parts = key if isinstance(key, tuple) else (key,)
     if not parts:
         raise InvalidRule("key must not be empty: ()")
+    if len(parts) > MAX_PARTS:
+        raise InvalidRule(f"key must have at most {MAX_PARTS} parts, not {len(parts)}: {show(key)}")
     size = sum(map(_size, parts))
     if not size:
         raise InvalidRule(f"key must not be empty: {show(key)}")

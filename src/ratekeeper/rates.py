@@ -57,7 +57,7 @@ ACCEPTED_UNITS = "us, ms, s, minute, hour, day, week, month (30 days) or year (3
 _ONE_DURATION = r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)?\s*([^\W\d_]+)\s*"
 _COUNT_AND_PERIOD = r"\s*([0-9][0-9_]*)\s*(?:/|per\b)\s*(.*?)\s*"
 _MOST_DIGITS = 30
-_MOST_CHARACTERS = 200  # of one rule, window or rate: the patterns take quadratic time on long runs of spaces
+MAX_CHARACTERS = 200  # of one rule, window or rate: the patterns take quadratic time on long runs of spaces
 
 # Lua's numbers are doubles, so the exact arithmetic on Redis works in parts; these bounds keep every part below 2^53.
 # All stores have the same bounds: a rule means the same everywhere or is invalid everywhere.
@@ -166,8 +166,8 @@ def count_and_period(text: str, context: str) -> tuple[int, int]:
 
 def check_length(text: str, context: str) -> None:
     """Raise InvalidRule for a text that is too long for a rule, a window or a rate, before any pattern is tried."""
-    if len(text) > _MOST_CHARACTERS:
-        raise InvalidRule(f"{context}: a text of {len(text)} characters is too long; the limit is {_MOST_CHARACTERS}")
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidRule(f"{context}: a text of {len(text)} characters is too long; the limit is {MAX_CHARACTERS}")
 
 
 def whole_number(text: str, context: str) -> int:

@@ -23,6 +23,8 @@ _RULE = (
     r"(?:(?P<algorithm>[^\W\d_][\w-]*)\s+)?(?P<rate>[0-9].*?)"
     r"(?:\s+burst\s+(?P<burst>\S+)(?:\s+(?P<ending>.+))?|\s+(?P<mode>%s))?"
 )
+MAX_IN_TEXT = 32
+"""The most rules that a text can have."""
 _EXAMPLES = "'100/minute', '10/s burst 100' or 'fixed-window 5/15minutes'"
 _MODES = {algorithm: [variant.mode for variant in algorithm.variants if variant.mode] for algorithm in ALGORITHMS}
 _ALL_MODES = list(dict.fromkeys(mode for modes in _MODES.values() for mode in modes))
@@ -39,7 +41,13 @@ def parse(text: str) -> tuple[Rule, ...]:
     """
     if not isinstance(text, str):
         raise TypeError(f"a rule's text must be a str such as {_EXAMPLES}, not {rates.show(text)}")
-    return tuple(_parse_one(part.strip(), text) for part in re.split(r"[;,|]", text))
+    if len(text) > MAX_IN_TEXT * (rates.MAX_CHARACTERS + 1):  # before anything is done with it
+        raise InvalidRule(f"a text of {len(text)} characters is too long for rules: {rates.show(text)}")
+    parts = re.split(r"[;,|]", text)
+    if len(parts) > MAX_IN_TEXT:
+        raise InvalidRule(f"a text has at most {MAX_IN_TEXT} rules, not {len(parts)}: {rates.show(text)}")
+    # Runs of spaces become one: the patterns would take quadratic time on them.
+    return tuple(_parse_one(" ".join(part.split()), text) for part in parts)
 
 
 def _parse_one(part: str, text: str) -> Rule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ratekeeper.algorithms import ALGORITHMS, Rule
+from ratekeeper.keys import MAX_PARTS
 from ratekeeper.service.bodies import MOST_RULES
 
 Schema = dict[str, Any]
@@ -21,7 +22,7 @@ _KEY: Schema = {
     "anyOf": [
         {"type": "string", "minLength": 1, "maxLength": 1024},
         {"type": "integer"},
-        {"type": "array", "minItems": 1, "items": {"type": ["string", "integer"]}},
+        {"type": "array", "minItems": 1, "maxItems": MAX_PARTS, "items": {"type": ["string", "integer"]}},
     ],
 }
 _WINDOW: Schema = {**_QUANTITY, "description": "Seconds, or a text such as '1m' or '250ms'."}
