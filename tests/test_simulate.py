@@ -124,11 +124,10 @@ def test_more_than_two_million_requests_are_refused():
         generate("steady", LOG, rate=10**9, duration=10**6)
 
 
-def test_a_request_more_than_the_most_is_refused(monkeypatch):
-    monkeypatch.setattr(ratekeeper.simulate.traffic, "MAX_REQUESTS", 100)
-    assert len(generate("steady", LOG, rate=1, duration=100).at_us) == 100
+def test_a_request_more_than_the_most_is_refused():
+    assert len(generate("steady", LOG, rate=1, duration=100, most=100).at_us) == 100
     with pytest.raises(InvalidTraffic, match="steady traffic has more than 100 requests"):
-        generate("steady", LOG, rate=1, duration=101)
+        generate("steady", LOG, rate=1, duration=101, most=100)
 
 
 def test_rare_bursts_of_a_short_window_are_found_without_a_step_for_every_window():

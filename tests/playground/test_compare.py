@@ -1,18 +1,22 @@
 """The comparison: what it answers, that it is the same each time, and what it refuses."""
 
+import dataclasses
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 
 import httpx
 import pytest
 
-from ratekeeper.simulate import PATTERNS
+from ratekeeper.simulate import PATTERNS, patterns, simulate
 from tests.playground.serving import served
+from tests.servers import PATIENCE
 
 
 @pytest.fixture(scope="module")
 def visitor():
-    with served() as url, httpx.Client(base_url=url) as client:
+    with served() as url, httpx.Client(base_url=url, timeout=PATIENCE) as client:
         yield client
 
 
@@ -58,7 +62,11 @@ def test_a_cost_counts_for_each_request(visitor):
         ({"rate": -1}, "rate"),
         ({"rate": 1e6}, "rate"),
         ({"duration": "soon"}, "duration"),
-        ({"duration": 1e6}, "duration"),
+        ({"duration": 1e5}, "duration"),
+        ({"duration": 1e5, "rate": 1e-300}, "duration"),
+        ({"traffic": "poisson", "rate": 5e-324}, "traffic"),
+        ({"rate": 1e308, "duration": 1e-6}, "rate"),
+        ({"traffic": "burst", "window": "400 days", "duration": "1ms", "rate": 1e6}, "traffic"),
         ({"limit": 100_000}, "limit"),
         ({"duration": 1e-6}, "traffic"),
         ({"seed": -1}, "seed"),
@@ -77,6 +85,39 @@ def test_what_cannot_be_compared_is_refused_with_the_field_to_blame(visitor, bod
     assert (answer.status_code, answer.json()["field"]) == (400, field)
     assert len(answer.json()["error"]) > 10
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("traffic", PATTERNS)
+def test_no_more_requests_are_made_than_can_be_compared(visitor, traffic, monkeypatch):
+    """All that fits into a microsecond of a long window: half a window's burst would be 10^13 requests."""
+    made = []
+    pattern = patterns.PATTERNS[traffic]
+
+    def moments(plan):
+        for moment in pattern.moments(plan):
+            made.append(moment)
+            yield moment
+
+    monkeypatch.setitem(patterns.PATTERNS, traffic, dataclasses.replace(pattern, moments=moments))
+    body = {"traffic": traffic, "window": "400 days", "duration": "1ms", "rate": 1e6}
+    assert compare(visitor, **body).status_code in (200, 400)
+    assert len(made) <= 2_001
+
+
+def test_a_comparison_beyond_those_that_wait_is_told_to_come_back(visitor, monkeypatch):
+    go_on = threading.Event()
+
+    def wait(*given):
+        go_on.wait(PATIENCE)
+        return simulate(*given)
+
+    monkeypatch.setattr("ratekeeper.playground.compare.simulate", wait)
+    with ThreadPoolExecutor(40) as pool:
+        answers = [pool.submit(compare, visitor) for _ in range(40)]
+        soonest = [answer.result() for answer in islice(as_completed(answers, PATIENCE), 8)]
+        go_on.set()
+    assert [(answer.status_code, answer.headers["retry-after"]) for answer in soonest] == [(503, "1")] * 8
+    assert Counter(answer.result().status_code for answer in answers) == {200: 32, 503: 8}
 
 
 def test_comparisons_take_turns_in_one_thread(visitor):

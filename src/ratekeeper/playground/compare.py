@@ -13,7 +13,7 @@ from ratekeeper.algorithms import Rule, all_of
 from ratekeeper.playground.configs import Unusable, read_body, read_number
 from ratekeeper.rates import show
 from ratekeeper.rules import blamed
-from ratekeeper.service.web import Response, ServiceRequest, json_response
+from ratekeeper.service.web import Problem, Response, ServiceRequest, json_response
 from ratekeeper.simulate import PATTERNS, Traffic, generate, simulate
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ MOST_SLICES = 200
 WINDOWS = 4  # the default duration of the traffic
 DRAWN = "drawn"
 _worker = ThreadPoolExecutor(1, "compare")  # one thread, so that comparisons run one after another
+_places = asyncio.Semaphore(32)  # comparisons under way, nearly all of them waiting for the thread
 _KNOWN = ("traffic", "limit", "window", "rate", "duration", "seed", "cost", "slices")
 
 
@@ -37,7 +38,10 @@ async def compare(request: ServiceRequest) -> Response:
     body = read_body(await request.json())
     rules = _rules(body)
     traffic = _traffic(body, rules[0])
-    simulation = await asyncio.get_running_loop().run_in_executor(_worker, simulate, traffic, rules)
+    if _places.locked():
+        raise Problem(503, "too many comparisons are under way; try again", headers=[(b"retry-after", b"1")])
+    async with _places:
+        simulation = await asyncio.get_running_loop().run_in_executor(_worker, simulate, traffic, rules)
     answer = simulation.to_json()
     for shown, rule in zip(answer["rules"], rules, strict=True):
         shown["title"] = rule.variant.title
@@ -70,11 +74,13 @@ def _traffic(body: Mapping[str, Any], target: Rule) -> Traffic:
             return _drawn(body.get("slices"), duration_us, cost)
         sustained = Fraction(target.limit * rates.SECOND_US, window_us * cost)
         rate = rates.rate(body["rate"], "rate") if "rate" in body else PATTERNS[name].load * sustained
-        if rate * duration_us > MOST_REQUESTS * rates.SECOND_US or duration_us > MOST_REQUESTS * window_us:
+        if duration_us > MOST_REQUESTS * window_us:
+            raise Unusable(f"duration must be at most {MOST_REQUESTS:,} windows", "duration")
+        if rate * duration_us > MOST_REQUESTS * rates.SECOND_US:
             field = "rate" if "rate" in body else "duration" if "duration" in body else "limit"
             raise Unusable(f"{field}: the traffic has more than {MOST_REQUESTS:,} requests; reduce it", field)
         duration = Fraction(duration_us, rates.SECOND_US)
-        return generate(name, target, rate=rate, duration=duration, seed=seed, cost=cost)
+        return generate(name, target, rate=rate, duration=duration, seed=seed, cost=cost, most=MOST_REQUESTS)
     except (TypeError, ValueError) as error:
         raise _blamed(error, "traffic") from None
 

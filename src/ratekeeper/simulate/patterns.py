@@ -14,6 +14,7 @@ from itertools import count
 
 from ratekeeper import rates
 
+_LONGEST_US = 10**300  # longer than any traffic, and still a float: a rate can be too small for that
 _EDGE_OF_WINDOW = 20  # boundary traffic comes within this part of a window, before and after the boundary
 
 
@@ -54,7 +55,7 @@ def boundary(plan: Plan) -> Iterator[int]:
 def poisson(plan: Plan) -> Iterator[int]:
     """Requests that know nothing of each other, as from many users."""
     uniform = random.Random(plan.seed).random  # noqa: S311 - made-up traffic, no secrets
-    mean_us = float(rates.SECOND_US / plan.rate)
+    mean_us = float(min(rates.SECOND_US / plan.rate, Fraction(_LONGEST_US)))
     at_us = 0.0
     while True:
         at_us -= math.log(1.0 - uniform()) * mean_us

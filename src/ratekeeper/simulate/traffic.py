@@ -52,10 +52,12 @@ def generate(
     duration: rates.Window | None = None,
     seed: int = 0,
     cost: int = 1,
+    most: int = MAX_REQUESTS,
 ) -> Traffic:
     """Generate the traffic of a pattern for the limit and window of `target`; windows begin at time 0.
 
     The rate is in requests a second; without it, it follows from the target. The duration is four windows unless given.
+    More than `most` requests are refused before they are made.
     """
     if name not in PATTERNS:
         raise InvalidTraffic(f"unknown traffic {rates.show(name)}; use {', '.join(PATTERNS)}")
@@ -66,10 +68,10 @@ def generate(
     sustained = Fraction(log.limit * rates.SECOND_US, window_us * cost)
     requests_per_second = pattern.load * sustained if rate is None else rates.rate(rate)
     duration_us = DEFAULT_WINDOWS * window_us if duration is None else rates.window_us(duration, "duration")
-    if requests_per_second * duration_us > 2 * MAX_REQUESTS * rates.SECOND_US:  # do not even begin
-        raise _too_many(f"{name} traffic")
+    if requests_per_second * duration_us > 2 * most * rates.SECOND_US:  # do not even begin
+        raise _too_many(f"{name} traffic", most)
     moments = pattern.moments(Plan(requests_per_second, duration_us, window_us, seed))
-    at_us = _bounded(takewhile(lambda at: at < duration_us, moments), f"{name} traffic")
+    at_us = _bounded(takewhile(lambda at: at < duration_us, moments), f"{name} traffic", most)
     if not at_us:
         raise InvalidTraffic(
             f"{name} traffic has no request within {rates.seconds(duration_us)} s (the target window is "
@@ -87,7 +89,7 @@ def read(path: str, *, cost: int = 1) -> Traffic:
     try:
         with open(path, encoding="utf-8-sig", errors="replace") as lines:  # noqa: PTH123 - a path such as /dev/stdin
             bounded_lines = iter(lambda: lines.readline(_LONGEST_LINE), "")
-            requests = _bounded(_requests(bounded_lines, path, cost), f"file {rates.show(path)}")
+            requests = _bounded(_requests(bounded_lines, path, cost), f"file {rates.show(path)}", MAX_REQUESTS)
     except OSError as error:
         raise InvalidTraffic(f"cannot read file {rates.show(path)}: {error.strerror}") from None
     if not requests:
@@ -114,12 +116,12 @@ def _requests(lines: Iterable[str], path: str, default_cost: int) -> Iterator[tu
         yield int(match[1]) * rates.SECOND_US + int(fraction), cost
 
 
-def _bounded(requests: Iterable[_Request], what: str) -> list[_Request]:
-    result = list(islice(requests, MAX_REQUESTS + 1))
-    if len(result) > MAX_REQUESTS:
-        raise _too_many(what)
+def _bounded(requests: Iterable[_Request], what: str, most: int) -> list[_Request]:
+    result = list(islice(requests, most + 1))
+    if len(result) > most:
+        raise _too_many(what, most)
     return result
 
 
-def _too_many(what: str) -> InvalidTraffic:
-    return InvalidTraffic(f"{what} has more than {MAX_REQUESTS:,} requests, the most that can be simulated")
+def _too_many(what: str, most: int) -> InvalidTraffic:
+    return InvalidTraffic(f"{what} has more than {most:,} requests, the most that can be simulated")
