@@ -873,6 +873,25 @@ def test_a_decision_gives_advice_in_words(decision, advice):
     assert decision.advice == advice
 
 
+def test_every_decision_is_of_the_public_type(face, clock):
+    one, several, off = (
+        face(BUCKET, clock=clock),
+        face(LAYERS, clock=clock),
+        face(BUCKET, clock=clock, enabled=False),
+    )
+    both = several.hit(KEYS)
+    decisions = [
+        one.hit("a"),
+        one.hit("a", 11),
+        one.peek("a"),
+        one.wait("a"),
+        off.hit("a"),
+        both,
+        *both.layers.values(),
+    ]
+    assert [type(decision) for decision in decisions] == [Decision] * 8
+
+
 def test_a_decision_cannot_be_changed(clock):
     decision = Limiter(BUCKET, clock=clock).hit("a")
     with pytest.raises(AttributeError):
