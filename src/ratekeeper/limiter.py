@@ -99,7 +99,7 @@ class _Limiter:
             self._layer = self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
         self._queues = queues.queues_of(store)
         self._waiting = waiting.Waiting(self._ruleset, self._below, self._queues, clock, self._leases)
-        is_plain = enabled and on_decision is None and len(bindings) == 1
+        is_plain = enabled and on_decision is None and self._leases is None and len(bindings) == 1
         self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
 
     @property
@@ -183,7 +183,10 @@ class Limiter(_Limiter):
         decision = self._quick_hit(key, cost)
         if decision is not None:
             return decision
-        decision = self._execute("hit", key, cost)
+        demands = self._ruleset.demands("hit", key, cost)
+        if not self._enabled:
+            return self._taken(key, demands, None)
+        decision = self._ruleset.decision(demands, cast("Outcome", self._layer.execute(demands)))
         return decision if self._on_decision is None else self._tell(key, decision)
 
     def peek(self, key: Keys, cost: Costs = 1) -> Decision:
@@ -291,7 +294,13 @@ class AsyncLimiter(_Limiter):
         decision = self._quick_hit(key, cost)
         if decision is not None:
             return decision
-        decision = await self._execute("hit", key, cost)
+        demands = self._ruleset.demands("hit", key, cost)
+        if not self._enabled:
+            return self._taken(key, demands, None)
+        outcome = self._layer.execute(demands)
+        if not isinstance(outcome, Outcome):
+            outcome = await outcome
+        decision = self._ruleset.decision(demands, outcome)
         return decision if self._on_decision is None else self._tell(key, decision)
 
     async def peek(self, key: Keys, cost: Costs = 1) -> Decision:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
+from contextlib import suppress
 from typing import Literal, get_args
 
 Kind = Literal["degraded", "skipped", "shared", "unlimited"]
@@ -52,7 +53,8 @@ class Notices:
             known, reason, detail = (kind, ""), "further reasons are counted and not logged", ""
         mine = object()
         if self._logged.setdefault(known, mine) is mine:  # one of several threads
-            _log.warning("%s: %s%s (logged once; see .notices)", kind, reason, f": {detail}" if detail else "")
+            with suppress(Exception):  # a log handler that raises must not keep a caller from its decision
+                _log.warning("%s: %s%s (logged once; see .notices)", kind, reason, f": {detail}" if detail else "")
 
     def include(self, other: Notices) -> None:
         """Add the counts of `other`, which logs for itself, to `counts`."""

@@ -82,6 +82,30 @@ def test_a_remembered_denial_counts_whole_microseconds_of_the_clock_as_redis_doe
         assert limiters[0].hit("k") == limiters[1].hit("k")
 
 
+@pytest.mark.parametrize("rule", ["fixed-window 3/minute", "sliding-window-log 3/minute", "3/minute", "1/s burst 3"])
+def test_the_quick_way_to_a_remembered_denial_answers_as_the_layers_do(store, clock, rule):
+    answers = []
+    for on_decision in (None, lambda *_: None):  # a hook is told by the layers only
+        limiter = Limiter({"r": rule}, store, clock=clock, on_decision=on_decision, **STRICT)
+        clock.set(1_700_000_040)
+        limiter.reset("k")
+        limiter.hit("k", 3)
+        decided = []
+        for at in range(4):
+            clock.set(1_700_000_040 + at / 4)
+            decided += [limiter.hit("k", cost) for cost in (1, 2, 4)]
+        answers.append(decided)
+    assert answers[0] == answers[1]
+    assert not any(answers[0])
+
+
+def test_the_quick_way_checks_its_arguments(limiter):
+    limiter.hit("k", 6)  # denied for ever
+    assert not limiter.hit("k", 6)
+    with pytest.raises(TypeError, match=r"cost must be an int of at least 1, not 6\.0"):
+        limiter.hit("k", 6.0)
+
+
 def test_at_its_retry_after_redis_is_asked_again(client, limiter, clock):
     limiter.hit("k", 5)
     limiter.hit("k")
@@ -239,7 +263,7 @@ def test_only_so_many_are_remembered_the_latest_ones():
     for key in "abcd":
         denials.note(demands(key), DENIED, 0)
     assert [denials.recall(demands(key)) is not None for key in "abcd"] == [False, True, True, True]
-    assert (len(denials._held), len(denials._by_key)) == (3, 3)
+    assert (len(denials.held), len(denials._by_key)) == (3, 3)
 
 
 def test_a_denial_that_was_on_its_way_while_something_was_given_back_is_not_held():

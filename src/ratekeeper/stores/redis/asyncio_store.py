@@ -44,7 +44,7 @@ class AsyncRedisStore(BaseRedisStore):
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
         """Decide or change all demands at one instant; raise StoreUnavailable if no answer comes in time."""
-        if self.denials is not None:
+        if self.denials is not None and self.denials.held:
             known = self.denials.recall(demands)
             if known is not None:
                 return known

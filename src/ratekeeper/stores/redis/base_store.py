@@ -51,9 +51,9 @@ class BaseRedisStore:
         """Forget a limiter's rules."""
         self._servers.codec.unbind(bindings)
 
-    def quick_hit(self, binding: Binding) -> QuickHit | None:  # noqa: ARG002 - a server has no shortcut
-        """Return None: a server has no shortcut."""
-        return None
+    def quick_hit(self, binding: Binding) -> QuickHit | None:
+        """Return a fast path to a denial of one rule that is remembered."""
+        return None if self.denials is None else self.denials.quick_hit(binding)
 
     def after_fork(self) -> None:
         """Start afresh: the parent's threads do not exist here, and the sockets belong to the parent."""

@@ -8,13 +8,14 @@ unnoticed for a second at most.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ratekeeper.clock import Clock, stopwatch
-from ratekeeper.decision import RuleAnswer
-from ratekeeper.stores.protocol import Demand, Outcome, outcome_at
+from ratekeeper.decision import NO_LAYERS, Decision, RuleAnswer, made
+from ratekeeper.stores.protocol import Binding, Demand, Outcome, QuickHit, outcome_at
 from ratekeeper.stores.redis.redis_errors import Result
 
 _MOST = 10_000
@@ -34,7 +35,7 @@ class Denials:
         self.timer: Clock = stopwatch
         self._most = most
         self._lock = threading.Lock()
-        self._held: dict[Hashable, _Denial] = {}
+        self.held: dict[Hashable, _Denial] = {}  # stores ask `recall` only if there are any
         self._by_key: dict[Hashable, set[Hashable]] = {}
         self._changed_ns: dict[Hashable, int] = {}  # when this process last gave units back
         self._since_ns = 0  # when the latest denial was noted
@@ -47,7 +48,7 @@ class Denials:
 
     def recall(self, demands: Sequence[Demand]) -> Outcome | None:
         """Return the answer to a hit that is still denied."""
-        denial = self._held.get(_request(demands)) if self._held else None
+        denial = self.held.get(_request(demands))
         if denial is None:
             return None
         replied_ns, ends_ns, outcome, _ = denial
@@ -57,9 +58,43 @@ class Denials:
         passed_us = now // 1000 - replied_ns // 1000
         return outcome_at(outcome.now_us + passed_us, [_later(answer, passed_us) for answer in outcome.answers])
 
+    def quick_hit(self, binding: Binding) -> QuickHit:
+        """Return a fast path to hit one rule with a str key and an int cost: `recall` with its calls inlined."""
+        rule_id, name, limit = id(binding), binding.name, binding.rule.limit
+        held = self.held
+
+        def hit(key: Any, cost: Any) -> Decision | None:
+            if not held or key.__class__ is not str or cost.__class__ is not int:
+                return None
+            denial = held.get((rule_id, key, cost, "hit"))
+            if denial is None:
+                return None
+            replied_ns, ends_ns, outcome, _ = denial
+            now = self.timer()
+            if not replied_ns <= now < ends_ns:
+                return None
+            allowed, remaining, retry_after, reset_after, delay = _later(
+                outcome.answers[0], now // 1000 - replied_ns // 1000
+            )
+            return made(
+                (
+                    allowed,
+                    limit,
+                    remaining,
+                    math.inf if retry_after is None else retry_after / 1e6,
+                    reset_after / 1e6,
+                    delay / 1e6,
+                    name,
+                    NO_LAYERS,
+                    False,
+                )
+            )
+
+        return hit
+
     def hear(self, requests: Sequence[Sequence[Demand]], results: Sequence[Result], sent_ns: int) -> None:
         """Note the results of requests that were sent."""
-        holds = bool(self._held) and not self._all_are_over()
+        holds = bool(self.held) and not self._all_are_over()
         for demands, result in zip(requests, results, strict=True):
             if type(result) is not Outcome:
                 self._doubt(demands)
@@ -72,7 +107,7 @@ class Denials:
         if self._since_ns <= self.timer() < self._latest_ns:
             return False
         with self._lock:  # hits are no longer noted, so a clock that steps back must not revive these
-            self._held.clear()
+            self.held.clear()
             self._by_key.clear()
             self._latest_ns = 0
         return True
@@ -95,13 +130,13 @@ class Denials:
 
     def _hold(self, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
         request = _request(demands)
-        self._held.pop(request, None)
-        while len(self._held) >= self._most:
-            self._drop(next(iter(self._held)))
+        self.held.pop(request, None)
+        while len(self.held) >= self._most:
+            self._drop(next(iter(self.held)))
         ends_ns = sent_ns + outcome.steady_us * 1000
         self._since_ns = self.timer()
         self._latest_ns = max(self._latest_ns, ends_ns)
-        self._held[request] = _Denial(self._since_ns, ends_ns, outcome, demands)
+        self.held[request] = _Denial(self._since_ns, ends_ns, outcome, demands)
         for key in _keys(demands):
             self._by_key.setdefault(key, set()).add(request)
 
@@ -122,7 +157,7 @@ class Denials:
         return sent_ns < self._trusted_ns or any(sent_ns <= self._changed_ns.get(key, -1) for key in _keys(demands))
 
     def _drop(self, request: Hashable) -> None:
-        denial = self._held.pop(request, None)
+        denial = self.held.pop(request, None)
         for key in _keys(denial.demands) if denial else ():
             requests = self._by_key.get(key)
             if requests is not None:

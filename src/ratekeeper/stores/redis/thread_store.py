@@ -41,7 +41,7 @@ class RedisStore(BaseRedisStore):
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome:
         """Decide or change all demands at one instant; raise StoreUnavailable if no answer comes in time."""
-        if self.denials is not None:
+        if self.denials is not None and self.denials.held:
             known = self.denials.recall(demands)
             if known is not None:
                 return known
