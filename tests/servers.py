@@ -29,7 +29,7 @@ class RedisServer:
         self.program = program
         self.port = port or free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._options = options
+        self.options = options
         self._directory = tempfile.TemporaryDirectory(prefix="ratekeeper-redis-")
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.stop)
@@ -41,7 +41,7 @@ class RedisServer:
             [
                 self.program,
                 *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._directory.name),
-                *("--save", "", "--appendonly", "no", *self._options),
+                *("--save", "", "--appendonly", "no", *self.options),
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

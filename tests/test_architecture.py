@@ -97,7 +97,7 @@ MAY_IMPORT = {
     "stores.redis.routing": (
         "errors flows stores.redis.redis_errors stores.redis.script stores.redis.topology stores.redis.urls"
     ),
-    "stores.redis.semaphore": "clock errors",
+    "stores.redis.semaphore": "clock errors stores.redis.redis_errors",
     "stores.redis.redis_client": "errors rates stores.redis.topology stores.redis.urls",
     "stores.redis.servers": (
         "clock errors flows stores.breaker stores.protocol stores.redis.redis_client stores.redis.redis_errors "

@@ -175,6 +175,21 @@ def test_an_error_that_is_raised_is_not_a_decision(gone):
     assert limiter.notices.counts == NONE
 
 
+def test_a_log_that_raises_fails_no_decision(gone):
+    class Broken(logging.Handler):
+        def emit(self, record):
+            raise RuntimeError(record)
+
+    log, broken = logging.getLogger("ratekeeper"), Broken()
+    log.addHandler(broken)
+    try:
+        limiter = Limiter("1/day", enabled=False)
+        assert limiter.hit("k").allowed
+        assert limiter.notices.counts["unlimited"] == 1
+    finally:
+        log.removeHandler(broken)
+
+
 def test_limiters_may_share_their_notices(caplog):
     notices = Notices()
     limiters = [Limiter("1/day", enabled=False, notices=notices) for _ in range(3)]

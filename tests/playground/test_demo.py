@@ -279,7 +279,7 @@ def test_the_state_shows_the_key_as_it_is_on_redis():
         post(visitor, "fixed-window", body)
         seen = post(visitor, "fixed-window/state", body).json()
         name = visitor.cookies["ratekeeper_visitor"].split(".")[0]
-        with Limiter("fixed-window 5/80000s", server.url, prefix="playground", on_error="raise") as limiter:
+        with Limiter("fixed-window 5/80000s", server.url, prefix="ratekeeper:playground", on_error="raise") as limiter:
             (held,) = limiter.inspect(name).values()
     assert (seen["store"], seen["key"]) == ("Redis", held.name)
     assert seen["bytes"] == held.bytes

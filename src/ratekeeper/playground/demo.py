@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ratekeeper.service.shared import Service
     from ratekeeper.service.web import Router
 
-PREFIX = "playground"
+PREFIX = "ratekeeper:playground"
 TEXT = b"text/plain; charset=utf-8"
 
 

@@ -93,7 +93,7 @@ class Api:
         return json_response({"status": await self._store()})
 
     async def _store(self) -> str:
-        decision = await self._service.limiter("1/s", prefix="ratekeeper-ready").peek("ready")
+        decision = await self._service.limiter("1/s", prefix="ratekeeper:ready").peek("ready")
         return "degraded" if decision.degraded else "healthy"
 
     async def _do(self, operation: str, request: ServiceRequest, always_200: bool = True) -> Response:

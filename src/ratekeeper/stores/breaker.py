@@ -24,6 +24,7 @@ class Breaker:
         self.is_open = False  # whether the store is considered away
         self._away_since_ns = 0
         self._ask_again_ns = 0
+        self._reason = ""  # of the latest failure
         self.failures = 0  # requests that the store did not answer
         self.openings = 0  # how often the store went away
 
@@ -35,7 +36,7 @@ class Breaker:
     def asking(self, ends_ns: int) -> Iterator[None]:
         """Note whether the request made in this context succeeds; raise StoreUnavailable if it must not be made now."""
         if not self.admits(ends_ns):
-            raise StoreUnavailable(f"{self._name} is away", away=False)
+            raise self.refusal()
         try:
             yield
         except StoreUnavailable as error:
@@ -53,6 +54,10 @@ class Breaker:
                 return False
             self._ask_again_ns = max(now + PROBE_US * 1000, ends_ns)
             return True
+
+    def refusal(self) -> StoreUnavailable:
+        """Return the error of a request that is not made because the store is away."""
+        return StoreUnavailable(f"{self._name} is away", away=False, reason=self._reason)
 
     def noted(self, error: StoreUnavailable) -> None:
         """Note an error, which may show that the store is away, or that it is not."""
@@ -74,6 +79,7 @@ class Breaker:
         """Note that no answer came."""
         with self._lock:
             self.failures += 1
+            self._reason = error.reason
             now = stopwatch()
             self._ask_again_ns = now + PROBE_US * 1000
             opens = not self.is_open

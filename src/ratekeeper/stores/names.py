@@ -11,12 +11,18 @@ _SPECIAL = bytes((*b"%{}", *range(0x20), 0x7F))  # characters that would end a h
 
 
 def head_of(binding: Binding) -> bytes:
-    """Return the beginning of the names of a rule's keys, up to the brace that opens the identity."""
+    """Return the beginning of the names of a rule's keys, up to the brace that opens the identity.
+
+    The prefix keeps its colons, so that the pattern of an ACL, such as `~ratekeeper:*`, matches what begins with it.
+    The parts after it have none, and only a text has an empty part before it: so names are read from the right, and no
+    two spaces share one.
+    """
     prefix, algorithm, name = binding.space
-    parts = [prefix, binding.rule.short_name, name]
+    parts = [binding.rule.short_name, name]
     if name.startswith(f"{algorithm} "):  # a rule named after its text: do not say it twice; no name is empty
-        parts[2:] = "", name[len(algorithm) + 1 :]
-    return b":".join(_escape(part.encode("utf-8", "surrogatepass"), _SPECIAL + b":") for part in parts) + b":{"
+        parts[1:] = "", name[len(algorithm) + 1 :]
+    escaped = [_escape(part.encode("utf-8", "surrogatepass"), _SPECIAL + b":") for part in parts]
+    return b":".join([_escape(prefix.encode("utf-8", "surrogatepass"), _SPECIAL), *escaped]) + b":{"
 
 
 def name_of(head: bytes, key: Key) -> bytes:

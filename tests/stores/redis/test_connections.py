@@ -1,4 +1,4 @@
-"""Ways to reach Redis: TLS, a unix socket, a password, a user of few rights, a database, an existing client or pool."""
+"""Ways to reach Redis: TLS, a unix socket, a password, a database, an existing client or pool."""
 
 import contextlib
 import re
@@ -6,22 +6,13 @@ import socket
 import ssl
 import subprocess
 import tempfile
-from pathlib import Path
 
 import pytest
 import redis
 import redis.asyncio
 import trustme
 
-from ratekeeper import (
-    FixedWindow,
-    LeakyBucket,
-    Limiter,
-    SlidingWindowCounter,
-    SlidingWindowLog,
-    StoreUnavailable,
-    TokenBucket,
-)
+from ratekeeper import StoreUnavailable
 from ratekeeper.stores import AsyncRedisStore, RedisStore
 from tests import clusters, servers
 from tests.faces import FACES, loop
@@ -29,10 +20,6 @@ from tests.faces import FACES, loop
 STRICT = {"on_error": "raise", "deadline": 30}
 STORES = {"Limiter": RedisStore, "AsyncLimiter": AsyncRedisStore}
 CLIENTS = {"Limiter": redis, "AsyncLimiter": redis.asyncio}
-DOCUMENT = Path(__file__).parents[3] / "docs" / "redis.md"
-PERMISSIONS = re.search(r"^ACL SETUSER limiter on >password (.*)$", DOCUMENT.read_text("utf-8"), re.MULTILINE)[
-    1
-].split()
 
 
 @pytest.fixture(params=FACES)
@@ -242,81 +229,3 @@ def test_an_existing_client_on_a_unix_socket(face):
     with tempfile.TemporaryDirectory() as directory, running("--unixsocket", f"{directory}/redis"):
         client = CLIENTS[face].Redis(unix_socket_path=f"{directory}/redis")
         assert decisions(face, client) == EXACTLY_THREE
-
-
-def user(server, client, permissions):
-    """Make a user with these permissions and no others; return the URL to be that user."""
-    client.flushall()
-    client.script_flush()
-    client.execute_command("ACL", "SETUSER", "limiter", "reset", "on", ">password", *permissions)
-    return f"redis://limiter:password@127.0.0.1:{server.port}"
-
-
-def do_everything(limiter):
-    """Have every command of the store executed; return how many bytes the keys take."""
-    for _ in range(70):  # more entries than a block of a log has
-        limiter.hit("k")
-    limiter.peek("k")
-    limiter.charge("k", 10)
-    limiter.refund("k", 60)  # a whole block and more
-    seen = limiter.inspect("k")
-    limiter.reset("k")
-    return [inspection.bytes for inspection in seen.values()]
-
-
-@pytest.mark.parametrize("version", servers.programs())
-def test_a_user_with_the_documented_permissions_can_do_everything(face, version):
-    rules = {
-        "f": FixedWindow(100, 86_400),
-        "l": SlidingWindowLog(100, 86_400),
-        "c": SlidingWindowCounter(100, 86_400),
-        "t": TokenBucket(100, "1/day"),
-        "b": LeakyBucket(100, "1/day"),
-    }
-    with (
-        running(program=servers.programs()[version]) as server,
-        redis.Redis(port=server.port) as client,
-        limiter_on(face, user(server, client, PERMISSIONS), rules) as limiter,
-    ):
-        assert min(do_everything(limiter)) > 0
-        assert limiter.wait("k", timeout=1).allowed
-
-
-NEEDED = [permission for permission in PERMISSIONS if permission != "+memory|usage"]
-
-
-@pytest.mark.parametrize("left_out", NEEDED)
-def test_each_documented_permission_is_needed(server, client, left_out):
-    url = user(server, client, [permission for permission in PERMISSIONS if permission != left_out])
-    rules = {"f": FixedWindow(100, 86_400), "l": SlidingWindowLog(100, 86_400)}
-    with (
-        Limiter(rules, url, **STRICT) as limiter,
-        pytest.raises(StoreUnavailable, match=r"permission|can't run this command"),
-    ):
-        do_everything(limiter)
-
-
-def test_a_user_who_may_not_ask_for_memory_is_told_of_no_bytes(server, client):
-    with Limiter("fixed-window 100/day", user(server, client, NEEDED), **STRICT) as limiter:
-        assert do_everything(limiter) == [0]
-
-
-def test_a_user_who_decides_only_needs_fewer_permissions(server, client):
-    with Limiter("fixed-window 100/day", user(server, client, PERMISSIONS[:-3]), **STRICT) as limiter:
-        assert limiter.hit("k").remaining == 99
-
-
-def test_a_log_that_may_not_be_given_a_time_to_live_is_charged_once(server, client):
-    url = user(server, client, [permission for permission in PERMISSIONS if permission != "+pexpire"])
-    with Limiter("sliding-window-log 100/day", url, **STRICT) as limiter:
-        with pytest.raises(StoreUnavailable, match=r"permission|can't run this command"):
-            limiter.hit("k")
-        assert limiter.store.is_away  # for everybody: that is logged
-    with Limiter("sliding-window-log 100/day", server.url, **STRICT) as limiter:
-        assert limiter.peek("k").remaining == 99
-
-
-def test_a_user_of_another_prefix_is_refused(server, client):
-    url = user(server, client, PERMISSIONS)
-    with Limiter("1/s", url, prefix="other", **STRICT) as limiter, pytest.raises(StoreUnavailable, match="permission"):
-        limiter.hit("k")

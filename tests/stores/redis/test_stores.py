@@ -1086,17 +1086,3 @@ def test_a_thread_may_take_the_last_connection_from_who_closes_the_store(limiter
     limiter.store.close()
     inside.connections(limiter.store)._idle.clear()
     assert limiter.hit("k").allowed
-
-
-def test_a_rule_that_the_server_permits_nobody_leaves_the_others_alone(server, client):
-    client.execute_command("ACL SETUSER", "half", "on", ">secret", "~good:*", "+@all")
-    store = RedisStore(server.url.replace("redis://", "redis://half:secret@"))
-    with (
-        Limiter("fixed-window 5/year", store, prefix="good", **STRICT) as good,
-        Limiter("fixed-window 5/year", store, prefix="bad", **STRICT) as bad,
-    ):
-        good.hit("k")
-        with pytest.raises(StoreUnavailable, match="NoPermissionError"):
-            bad.hit("k")
-        assert good.hit("k").remaining == 3
-    store.close()

@@ -5,10 +5,10 @@ import math
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ratekeeper import FixedWindow, StoreUnavailable, TokenBucket
+from ratekeeper import FixedWindow, SlidingWindowLog, StoreUnavailable, TokenBucket
 from ratekeeper.stores.protocol import Binding, Demand, Receipt
 from ratekeeper.stores.redis import script, wire
 
@@ -62,15 +62,37 @@ def test_no_two_identities_share_a_name(one, other):
     assert (wire.key_name(WIRE, one) == wire.key_name(WIRE, other)) == same
 
 
-names = texts | st.sampled_from(["fixed-window ", "fixed-window 10/minute", "10/minute", ":10/minute", " 10/minute"])
+# What a prefix and a name may be made of so that one space looks like another: the parts of stored names.
+pieces = st.sampled_from(
+    [*":%{}* \n", "", "a", "::", "%3A", "fw", "fw:", ":fw", "sl", "10/minute", "fixed-window ", "sliding-window-log "]
+)
+made = st.lists(pieces, max_size=6).map("".join)
+names = (texts | made).filter(bool)
+rules = st.sampled_from([RULE, SlidingWindowLog(10, 60), TokenBucket(5, 10)])
+spaces = st.builds(lambda prefix, rule, name: Binding(name, rule, (prefix, rule.algorithm, name)), made, rules, names)
 
 
-@given(st.tuples(texts, names), st.tuples(texts, names))
+def head(binding):
+    return wire.encode_rule(binding).head
+
+
+@settings(max_examples=1000)
+@given(spaces, spaces)
+@example(  # one prefix ends as the other's algorithm begins
+    Binding("fw", RULE, ("a", RULE.algorithm, "fw")), Binding("b", RULE, ("a:fw", RULE.algorithm, "b"))
+)
+@example(
+    Binding("fixed-window b", RULE, ("a", RULE.algorithm, "fixed-window b")),
+    Binding("b", RULE, ("a:fw", RULE.algorithm, "b")),
+)
 def test_no_two_spaces_share_a_name(one, other):
-    first, second = (
-        wire.encode_rule(Binding(name, RULE, (prefix, RULE.algorithm, name))) for prefix, name in (one, other)
-    )
-    assert (first.head == second.head) == (one == other)
+    assert (head(one) == head(other)) == (one.space == other.space)
+
+
+@pytest.mark.parametrize("prefix", ["ratekeeper", "ratekeeper:/login", "a b", "é", "user:*:?[x]", ":", ""])
+def test_a_name_begins_with_the_plain_prefix(prefix):
+    binding = Binding("user:", RULE, (prefix, RULE.algorithm, "user:"))
+    assert wire.key_name(wire.encode_rule(binding), "k") == prefix.encode() + b":fw:user%3A:{k}"
 
 
 @given(keys, texts)

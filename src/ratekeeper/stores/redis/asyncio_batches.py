@@ -12,7 +12,7 @@ from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.protocol import Demand, Outcome
 from ratekeeper.stores.redis.asyncio_connections import AsyncioConnections
 from ratekeeper.stores.redis.batching import MOST_IN_A_BATCH, tells
-from ratekeeper.stores.redis.redis_errors import Result, interrupted, unavailable
+from ratekeeper.stores.redis.redis_errors import LATE, Result, interrupted, unavailable
 from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Heard
 
 _FEW = 16  # with no more requests than this, two batches do not pay
@@ -55,7 +55,7 @@ class AsyncioBatches:
         loop = self._loop
         future: asyncio.Future[Outcome] = loop.create_future()
         if self._breaker.is_open and not self._breaker.admits(ends_ns):
-            future.set_exception(StoreUnavailable("Redis is away", away=False))
+            future.set_exception(self._breaker.refusal())
             return future
         now = stopwatch()
         request = _TaskRequest(demands, ends_ns, asked_ns or now, future)
@@ -98,7 +98,8 @@ class AsyncioBatches:
 
     def _give_up(self, request: _TaskRequest) -> None:
         if not request.future.done():
-            error = StoreUnavailable(f"Redis did not decide within {(request.ends_ns - request.asked_ns) / 1e9:.3g} s")
+            said = f"Redis did not decide within {(request.ends_ns - request.asked_ns) / 1e9:.3g} s"
+            error = StoreUnavailable(said, reason=LATE)
             self._heard((request.demands,), (error,), request.asked_ns)  # it may still be executed
             self._settle(request, error)
 

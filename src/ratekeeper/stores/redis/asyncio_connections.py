@@ -11,7 +11,7 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.protocol import Demand
 from ratekeeper.stores.redis import redis_client
-from ratekeeper.stores.redis.redis_errors import Result, Unanswered, Unsent, interrupted, unavailable
+from ratekeeper.stores.redis.redis_errors import LATE, Result, Unanswered, Unsent, interrupted, unavailable
 from ratekeeper.stores.redis.routing import Bundle, send
 from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, until
 from ratekeeper.stores.redis.topology import Command
@@ -72,7 +72,7 @@ class AsyncioConnections:
         """Send commands to a server (None: the only one) once and return its replies; raise Unanswered if none come."""
         servers = self._servers
         if stopwatch() >= ends_ns:
-            raise StoreUnavailable("no time was left to ask Redis", away=False)
+            raise StoreUnavailable("no time was left to ask Redis", away=False, reason=LATE)
         connection = await self._take(node, ends_ns)
         timeout_at, pack = redis_client.timeout_at(), redis_client.packer()
         try:

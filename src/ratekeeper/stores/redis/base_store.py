@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from ratekeeper.stores.redis.routing import Bundle
 from ratekeeper.stores.redis.servers import Heard, Servers
 from ratekeeper.stores.redis.topology import Command
 
+_log = logging.getLogger("ratekeeper")
 PATIENCE_NS = 1_000_000_000  # for calls that are not decisions or have no deadline
 
 
@@ -31,6 +33,7 @@ class BaseRedisStore:
         self._servers = Servers(source, repr(self), for_asyncio=for_asyncio)
         self.breaker = self._servers.breaker
         self.node_breakers = self._servers.node_breakers
+        self._told_of_memory = False
         forks.renew_in_child(self)
 
     def __repr__(self) -> str:
@@ -84,6 +87,9 @@ class BaseRedisStore:
             rule, name = demand.binding.rule, self._servers.codec.name(demand).decode("utf-8", "backslashreplace")
             words = dict(rule.words(_state(rule, value) if value else None, now))
             ttl = ttl_ms / 1000 if value else None
+            if isinstance(size, Exception) and not self._told_of_memory:
+                self._told_of_memory = True
+                _log.warning("%r reports 0 bytes: %s; grant +memory|usage", self, size)
             size = size if value and isinstance(size, int) else 0
             inspections.append(Inspection(rule.text, words, value or None, ttl, size, now / 1e6, name))
         return inspections

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.rates import show
@@ -23,58 +24,112 @@ class Torn(StoreUnavailable):
     """The keys of one request are temporarily on two servers; nothing was executed."""
 
 
-# What an error means, by its redis-py class or, if it was raised inside the script, by the code in its text.
-_MEANINGS = {
-    "NoScriptError": "no script",
-    "MovedError": "moved",
-    "AskError": "ask",
-    "ReadOnlyError": "read-only",
-    "ClusterDownError": "down",
-    "MasterDownError": "read-only",  # from a replica that has lost its master and refuses reads
-    "TryAgainError": "torn",
-    "NoPermissionError": "fault",  # for a key, before the script runs
+class _Error(NamedTuple):
+    """What an error reply means."""
+
+    meaning: str
+    """What it means for the next step; "" if the server is away for all."""
+    reason: str
+    """What is wrong and what to do."""
+
+
+_A_KEY = "delete the key, or use another prefix"
+_BY_CODE = {
+    "NOSCRIPT": _Error("no script", "Redis does not keep the script; check what flushes scripts"),
+    "MOVED": _Error("moved", "the slot is being moved between nodes; if this goes on, check CLUSTER SLOTS"),
+    "ASK": _Error("ask", "the slot is being moved between nodes; if this goes on, check CLUSTER SLOTS"),
+    "TRYAGAIN": _Error("torn", "the slot is being moved between nodes; if this goes on, check CLUSTER SLOTS"),
+    "CLUSTERDOWN": _Error("down", "the cluster does not serve this slot; check CLUSTER INFO"),
+    "READONLY": _Error("read-only", "the server is a replica, which cannot write; use its master"),
+    "MASTERDOWN": _Error("read-only", "the server is a replica that has lost its master; use the master"),
+    "NOPERM": _Error("fault", "the Redis user lacks a permission; give it those in docs/redis.md"),
+    "WRONGTYPE": _Error("fault", f"a key has a value that is not ours; {_A_KEY}"),
+    "RATEKEEPER": _Error("fault", f"a key has a value that is not ours; {_A_KEY}"),
+    "NOAUTH": _Error("", "Redis refuses the login; check user and password"),
+    "WRONGPASS": _Error("", "Redis refuses the login; check user and password"),
+    "OOM": _Error("", "Redis is full (maxmemory); raise it, or free memory"),
+    "LOADING": _Error("", "Redis is still loading its data; wait until it has"),
+    "BUSY": _Error("", "Redis is busy with a script; see SCRIPT KILL"),
+    "MISCONF": _Error("", "Redis cannot save its data and refuses writes; see its log"),
+    "NOREPLICAS": _Error("", "Redis has too few replicas and refuses writes; see min-replicas-to-write"),
 }
-_CODES = {"READONLY": "read-only", "WRONGTYPE": "fault", "RATEKEEPER": "fault"}
+_CLASSES = {  # of redis-py, which removes the code from the text
+    "NoScriptError": "NOSCRIPT",
+    "MovedError": "MOVED",
+    "AskError": "ASK",
+    "TryAgainError": "TRYAGAIN",
+    "ClusterDownError": "CLUSTERDOWN",
+    "ReadOnlyError": "READONLY",
+    "MasterDownError": "MASTERDOWN",
+    "NoPermissionError": "NOPERM",
+    "OutOfMemoryError": "OOM",
+    "BusyLoadingError": "LOADING",
+    "AuthenticationError": "NOAUTH",
+    "AuthenticationWrongNumberOfArgsError": "NOAUTH",
+}
+_IN_A_TEXT = re.compile(rf"\b({'|'.join(_BY_CODE)})\b")  # raised inside the script, or unknown to redis-py
+_WITHOUT_A_CODE = {  # texts of Redis 6, and of what it refuses before it parses it
+    "The user executing the script": "NOPERM",
+    "unauthenticated": "NOAUTH",
+    "no password": "NOAUTH",
+}
 NOT_EXECUTED = ("no script", "moved", "ask", "read-only")
 FOR_ONE = ("torn", "fault")  # concerns one key or request; the rest of the batch and the server are fine
 _OF_A_SLOT = ("moved", "ask")  # while no server has the slot, each points to another; all are fine
 
 
+LATE = "Redis did not answer in time; check its load and the network, or raise the deadline"
+UNREACHABLE = "Redis cannot be reached; check the address, the network and the server"
+_UNKNOWN = "Redis answered with an error; see what it says"
+INTERRUPTED = "calls to Redis were interrupted"
+
+
+def _error_of(error: BaseException) -> _Error:
+    text = str(error)
+    code = _CLASSES.get(type(error).__name__)
+    if code is None:
+        found = _IN_A_TEXT.search(text)
+        code = found[1] if found else next((code for part, code in _WITHOUT_A_CODE.items() if part in text), None)
+    if code is not None:
+        known = _BY_CODE[code]
+        if code == "NOPERM" and "user_script" in text:
+            return known._replace(meaning="")  # for a command, after which the script may have written already
+        return known
+    if "Timeout" in type(error).__name__:
+        return _Error("", LATE)
+    is_lost = isinstance(error, OSError) or type(error).__name__ in ("ConnectionError", "IncompleteReadError")
+    return _Error("", UNREACHABLE if is_lost else _UNKNOWN)
+
+
 def meaning_of(reply: Any) -> str:
     """Return what an error reply means for the next step; an empty string for any other reply."""
-    if not isinstance(reply, Exception):
-        return ""
-    known = _MEANINGS.get(type(reply).__name__)
-    text = str(reply)
-    if type(reply).__name__ == "NoPermissionError" and "user_script" in text:
-        return ""  # for a command, after which the script may have written already
-    if known is None:
-        known = next((meaning for code, meaning in _CODES.items() if code in text), "")
-    return known
+    return _error_of(reply).meaning if isinstance(reply, Exception) else ""
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
     """Return an error that says why Redis did not decide: a new one for each caller, since each raises its own."""
     if isinstance(error, StoreUnavailable):
-        again = type(error)(str(error), away=error.away, answered=error.answered)
+        again = type(error)(str(error), away=error.away, answered=error.answered, reason=error.reason)
         again.__cause__ = error.__cause__ or error
         return again
     text = str(error)
     if "unauthenticated" in text:  # how Redis refuses a long command before it parses it
         text += "; it asks for a password"
-    meaning = meaning_of(error)
+    meaning, reason = _error_of(error)
     kind = Torn if meaning == "torn" else StoreUnavailable
     answered = meaning in (*FOR_ONE, *_OF_A_SLOT)
-    made = kind(f"Redis did not decide: {type(error).__name__}: {text}", away=not answered, answered=answered)
+    said = f"Redis did not decide: {type(error).__name__}: {text}"
+    made = kind(said, away=not answered, answered=answered, reason=reason)
     made.__cause__ = error
     return made
 
 
 def interrupted() -> StoreUnavailable:
     """Return the error of a request whose outcome is unknown."""
-    return StoreUnavailable("the call to Redis was interrupted", away=False)
+    return StoreUnavailable("the call to Redis was interrupted", away=False, reason=INTERRUPTED)
 
 
 def no_decision(reply: object) -> StoreUnavailable:
     """Return the error for a reply that is not from the script."""
-    return StoreUnavailable(f"Redis sent a reply that is not a decision: {show(reply)}")
+    reason = "Redis sent a reply that is not a decision; check what is between, and that it is a Redis"
+    return StoreUnavailable(f"Redis sent a reply that is not a decision: {show(reply)}", reason=reason)

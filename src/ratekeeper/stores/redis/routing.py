@@ -13,7 +13,7 @@ from typing import Any
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.flows import Flow
 from ratekeeper.stores.redis import script
-from ratekeeper.stores.redis.redis_errors import NOT_EXECUTED, Unanswered, Unsent, meaning_of
+from ratekeeper.stores.redis.redis_errors import NOT_EXECUTED, UNREACHABLE, Unanswered, Unsent, meaning_of
 from ratekeeper.stores.redis.topology import Command, Exchange, Topology
 from ratekeeper.stores.redis.urls import NodeAddress
 
@@ -93,7 +93,7 @@ def _by_node(topology: Topology, bundles: Sequence[Bundle]) -> _ByNode:
     for bundle in bundles:
         node = topology.node_of(bundle.slot)
         if node is None and topology.may_move:  # another caller has just found that it is gone
-            bundle.replies = [StoreUnavailable("no known server has the key", away=False)]
+            bundle.replies = [StoreUnavailable("no known server has the key", away=False, reason=UNREACHABLE)]
         else:
             groups.setdefault(node, []).append(bundle)
     return groups
@@ -128,7 +128,8 @@ def _redirect(topology: Any, node: NodeAddress | None, bundle: Bundle, refusal: 
             bundle.commands = [script.in_full(command) for command in bundle.commands]
     elif not topology.has_slots:
         said = f"the key is at {refusal.host}:{refusal.port}, another node of a cluster; use redis+cluster://"
-        bundle.replies = [StoreUnavailable(said, away=False, answered=True)]
+        reason = "the server is a node of a cluster; use redis+cluster://"
+        bundle.replies = [StoreUnavailable(said, away=False, answered=True, reason=reason)]
         return
     else:
         target = topology.named(refusal.host, int(refusal.port), node)

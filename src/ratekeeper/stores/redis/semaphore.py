@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
+from ratekeeper.stores.redis.redis_errors import LATE
 
 CHECK_AGAIN = 0.05  # seconds after which a sleeping thread checks whether a signal prevented its wake-up
 
@@ -38,7 +39,7 @@ class SignalSafeSemaphore:
         while not self._enters(permit):
             left_ns = ends_ns - stopwatch()
             if left_ns <= 0:
-                raise StoreUnavailable("Redis did not answer in time", away=False)
+                raise StoreUnavailable("Redis did not answer in time", away=False, reason=LATE)
             self._room.acquire(timeout=min(left_ns / 1e9, CHECK_AGAIN))
         self._wake_one()  # if two threads left at once, one wake-up may have been lost
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ratekeeper.clock import stopwatch
-from ratekeeper.errors import StoreUnavailable
 from ratekeeper.flows import Flow
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.protocol import Demand
@@ -77,8 +76,9 @@ class Servers:
         """Raise StoreUnavailable if a server with one of these keys is considered away."""
         has_slots = self.topology.has_slots
         nodes = {self.topology.node_of(slot_of(each.key)) for each in demands} if has_slots else {None}
-        if any(self.breaker_of(node).is_open for node in nodes):
-            raise StoreUnavailable("Redis is away", away=False)
+        for breaker in map(self.breaker_of, nodes):
+            if breaker.is_open:
+                raise breaker.refusal()
 
     def node_of(self, request: Sequence[Demand]) -> NodeAddress | None:
         """Return the node for a request whose keys are in one slot."""

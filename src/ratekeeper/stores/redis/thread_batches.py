@@ -18,7 +18,7 @@ from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.protocol import Demand, Outcome
 from ratekeeper.stores.redis.batching import MOST_IN_A_BATCH, tells
-from ratekeeper.stores.redis.redis_errors import Result, interrupted, unavailable
+from ratekeeper.stores.redis.redis_errors import LATE, Result, interrupted, unavailable
 from ratekeeper.stores.redis.semaphore import CHECK_AGAIN
 from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Heard
 from ratekeeper.stores.redis.thread_connections import ThreadConnections
@@ -75,7 +75,7 @@ class ThreadBatches:
         """Have a request decided (or part of an earlier one), together with those of other threads."""
         breaker = self._breaker
         if breaker.is_open and not breaker.admits(ends_ns):
-            raise StoreUnavailable("Redis is away", away=False)
+            raise breaker.refusal()
         request = _ThreadRequest(demands, ends_ns, asked_ns)
         try:
             try:
@@ -123,7 +123,8 @@ class ThreadBatches:
             now = stopwatch()
             if now >= request.ends_ns:
                 sent_ns = (request.leader or request).sent_ns
-                raise StoreUnavailable("Redis did not answer in time", away=self._tells(request, sent_ns, None))
+                tells = self._tells(request, sent_ns, None)
+                raise StoreUnavailable("Redis did not answer in time", away=tells, reason=LATE)
             if request in self._leaders:
                 if self._crowded:
                     time.sleep(0)  # lets other threads join

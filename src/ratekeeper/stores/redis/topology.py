@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.flows import Flow
-from ratekeeper.stores.redis.redis_errors import Unanswered
+from ratekeeper.stores.redis.redis_errors import UNREACHABLE, Unanswered
 from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.redis.wire import SLOTS
 
@@ -108,7 +108,8 @@ class Sentinel(Standalone):
                     return
                 last = reply or f"it knows no master {self._name!r}"
             self._sentinels = _as_last(sentinel, self._sentinels)
-        raise StoreUnavailable(f"no sentinel named the master {self._name!r}; last failure: {last}")
+        said = f"no sentinel named the master {self._name!r}; last failure: {last}"
+        raise StoreUnavailable(said, reason="no sentinel named the master; check the sentinels and its name")
 
 
 class Cluster(Standalone):
@@ -175,7 +176,10 @@ class Cluster(Standalone):
                     return
                 last = reply or "it has no slots"
             self._to_ask = _as_last(node, self._to_ask)
-        raise StoreUnavailable(f"no node of the cluster reported its slots; last failure: {last}")
+        said = f"no node of the cluster reported its slots; last failure: {last}"
+        raise StoreUnavailable(
+            said, reason="no node of the cluster reported its slots; check the nodes and CLUSTER INFO"
+        )
 
     def _learn(self, ranges: Sequence[Any], told_by: NodeAddress) -> None:
         table: list[NodeAddress | None] = [None] * SLOTS
@@ -197,7 +201,7 @@ Topology = Standalone
 
 def _to(address: NodeAddress | None, connecting: Connecting) -> Connecting:
     if address is None:
-        raise StoreUnavailable("no known server has the key", away=False)
+        raise StoreUnavailable("no known server has the key", away=False, reason=UNREACHABLE)
     kind, arguments = connecting
     return kind, arguments | {"host": address.host, "port": address.port}
 
