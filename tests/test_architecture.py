@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -410,6 +411,23 @@ def test_what_needs_no_framework_imports_little(module):
         loaded & {"redis", "msgspec", "starlette", "werkzeug", "httpx", "requests", "email.utils", "http.client"}
         == set()
     )
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name != "__init__.py"], ids=name_of)
+def test_the_map_of_a_package_names_its_modules(path):
+    where = path.parent / "__init__.py"
+    assert path.stem in named_in_map(where), f"name `{path.stem}` in the map of its package: {name_of(where)}"
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name == "__init__.py"], ids=name_of)
+def test_the_map_of_a_package_names_its_packages(path):
+    packages = {inner.parent.name for inner in path.parent.glob("*/__init__.py")}
+    assert packages - named_in_map(path) == set(), f"name them in the map of their package: {name_of(path)}"
+
+
+def named_in_map(package):
+    """Return what the docstring of a package has in backquotes; a package there may end in a slash."""
+    return set(re.findall(r"`(\w+)/?`", ast.get_docstring(ast.parse(package.read_text("utf-8")))))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

@@ -5,7 +5,7 @@
     >>> limiter.hit("user:42", cost=3).remaining
     17
 
-The map of the package, in reading order:
+Reading order:
 
 - `decision` is the answer, and `errors` are the exceptions.
 - `algorithms/` holds the five rules, each a pure step in one file. `rates` and `rules` read them from text.
@@ -17,8 +17,9 @@ The map of the package, in reading order:
 - `waiting` is how a caller waits, and `queues` are the order in which callers are served.
 - `flows` runs logic that is written once in threads and in tasks; `clock` provides the time; `forks` renews locks and
   connections in a forked child; `testing` has helpers for your tests.
-- `http/` and `integrations/` limit web applications and clients. `service/`, `playground/`, `simulate/` and `cli` are
-  the HTTP service, its page, the simulation and the command line.
+- `http/` and `integrations/` limit web applications and clients.
+- `service/` is the HTTP service, and `playground/` its page. `cli` is the command line: `commands` has `hit`, `peek`
+  and `reset`, `simulate/` the simulation, and `subcommands` what all commands share.
 """
 
 from ratekeeper.algorithms import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket

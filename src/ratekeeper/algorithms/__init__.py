@@ -1,9 +1,12 @@
 """The algorithms: one file per rule, and beside it the same step in Lua for Redis.
 
-The map, in reading order: `rule` is the interface of every rule; then read any rule, such as `fixed_window`. `window`
-and `bucket` have what several rules share.
+Reading order:
 
-The words: a *rule* is a limit, a *state* is what a store keeps for one key of a rule, and a *step* takes the state,
+- `rule`: the interface of every rule
+- `fixed_window`, `sliding_window_log`, `sliding_window_counter`: the rules with a window; `window` has what they share
+- `token_bucket`, `leaky_bucket`: the rules with a level; `bucket` has what they share
+
+Words: a *rule* is a limit, a *state* is what a store keeps for one key of a rule, and a *step* takes the state,
 the time and a cost, and returns the next state and the answer.
 """
 

@@ -5,9 +5,10 @@ Reading order, server side:
 - `request`: a request as the rest sees it; each integration adapts its framework's own
 - `client_keys`, `address`: key functions, which say who is limited
 - `headers`, `problem`: the headers of a response and the body of a denial; `structured` is the syntax of the headers
+- `http_limiter`: a limiter together with the headers that report its decisions
 - `routes`: a `Route` as an application writes it; `route_limits`: the same with its limiters, ready for decisions
 - `admission`: the flows that decide on a request and settle it; `held_requests` bounds how many are delayed
-- `gate`: `Gate` and `AsyncGate`, the interface for integrations
+- `gate`: `Gate` and `AsyncGate`, the interface for integrations; `asgi_types`: the types of the ASGI interface
 
 Client side:
 

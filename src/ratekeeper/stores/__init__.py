@@ -1,10 +1,14 @@
 """The stores, which keep the state of keys: in this process, in a file or on a server.
 
-The map, in reading order: `protocol` is what every store implements: its requests and answers. `memory` is the
-shortest store; `eviction` decides which keys it forgets when it is full, and `spinlock` guards its critical sections.
-`deciding` is what a request does to the states of its keys, in memory and on SQLite. `sqlite` keeps state in a file:
-`database` reads and writes it, `filelock` guards it, and `paths` reads its URL. `redis/` is a package of its own.
-`names` gives keys their names in files and on servers. `breaker` keeps callers from a store that is away.
+Reading order:
+
+- `protocol`: what every store implements: its requests and answers
+- `memory`: the shortest store; `eviction` decides which keys it forgets when it is full, and `spinlock` guards its
+  critical sections
+- `deciding`: what a request does to the states of its keys, in memory and on SQLite
+- `sqlite`: keeps state in a file; `database` reads and writes it, `filelock` guards it, and `paths` reads its URL
+- `redis/`: state on servers, a package of its own
+- `names`: the names of keys, in files and on servers; `breaker` keeps callers from a store that is away
 """
 
 from __future__ import annotations
