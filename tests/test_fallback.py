@@ -385,7 +385,12 @@ def test_what_does_not_fit_into_the_share_may_fit_when_redis_is_back(face, gone)
     assert limiter.hit("k", 11).retry_after == math.inf
 
 
-@pytest.mark.parametrize("share", [0, -1, 1.5, float("nan")])
+@pytest.mark.parametrize("share", [0, -1, 1e-9, 1.5, float("nan")])
 def test_a_share_that_is_none_is_refused(share):
-    with pytest.raises(InvalidRule, match="local_share must be above 0 and at most 1"):
+    with pytest.raises(InvalidRule, match=f"local_share must be at least 0.000001 and at most 1, not {share}"):
         Limiter("1/s", local_share=share)
+
+
+def test_a_share_of_a_rule_that_cannot_be_exact_is_refused_by_name():
+    with pytest.raises(InvalidRule, match=r"local_share 1/999983 of token-bucket .*: refill_rate .* cannot be exact"):
+        Limiter(TokenBucket(10, "999979/86399s"), local_share=Fraction(1, 999_983))

@@ -606,14 +606,16 @@ def test_a_store_that_is_none_is_a_type_error(face, store):
         ("on_decision", "x", TypeError, "on_decision must be a callable or None, not 'x'"),
         ("prefix", None, TypeError, "prefix must be a str, not None"),
         ("prefix", b"x", TypeError, "prefix must be a str, not b'x'"),
+        ("group", 5, TypeError, "group must be a str or None, not 5"),
         ("on_error", "retry", InvalidRule, "on_error must be one of 'local', 'open', 'closed', 'raise', not 'retry'"),
         ("deadline", None, TypeError, "deadline must be a number of seconds, not None"),
         ("deadline", True, TypeError, "deadline must be a number of seconds, not True"),
         ("deadline", "1", TypeError, "deadline must be a number of seconds, not '1'"),
-        ("deadline", 0, InvalidRule, "deadline must be above 0 and finite, not 0"),
-        ("deadline", -1, InvalidRule, "deadline must be above 0 and finite, not -1"),
-        ("deadline", math.inf, InvalidRule, "deadline must be above 0 and finite, not inf"),
-        ("deadline", math.nan, InvalidRule, "deadline must be above 0 and finite, not nan"),
+        ("deadline", 0, InvalidRule, "deadline must be above 0 and at most 86400 seconds, not 0"),
+        ("deadline", -1, InvalidRule, "deadline must be above 0 and at most 86400 seconds, not -1"),
+        ("deadline", 1e10, InvalidRule, "deadline must be above 0 and at most 86400 seconds, not 10000000000.0"),
+        ("deadline", math.inf, InvalidRule, "deadline must be above 0 and at most 86400 seconds, not inf"),
+        ("deadline", math.nan, InvalidRule, "deadline must be above 0 and at most 86400 seconds, not nan"),
     ],
 )
 def test_a_bad_option_is_refused_by_name(face, option, value, error, text):
@@ -901,3 +903,31 @@ def test_a_decision_cannot_be_changed(clock):
 def test_a_decision_with_layers_is_hashable(clock):
     first, second = (Limiter(LAYERS, clock=clock).hit(KEYS) for _ in range(2))
     assert {first: "one"}[second] == "one"
+
+
+# a limiter that could not be made
+
+
+class BindsOne(MemoryStore):
+    """A store that takes the first rule of a limiter and fails at the second."""
+
+    def bind(self, binding, clock):
+        if binding.name == "second":
+            raise OSError("no room")
+        super().bind(binding, clock)
+
+
+def test_a_limiter_that_could_not_be_made_leaves_no_rule_in_force(face):
+    store = BindsOne()
+    with pytest.raises(OSError, match="no room") as raised:  # which keeps what the constructor has made
+        face({"first": "1/s", "second": "1/s"}, store)
+    assert raised.value
+    face("1/m", store)
+    assert len(store._tables) == 1
+
+
+def test_a_limiter_that_could_not_be_made_lets_a_store_have_another_clock(face):
+    store = MemoryStore()
+    with pytest.raises(InvalidRule, match="local_share"):
+        face(TokenBucket(10, "999979/86399s"), store, clock=ManualClock(), local_share=Fraction(1, 999_983))
+    assert face("1/s", store).store is store

@@ -11,6 +11,7 @@ from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 
 _LONGEST_LEASE = 60
+_LONGEST_DEADLINE = 86_400
 _ON_ERROR = ("local", "open", "closed", "raise")
 
 
@@ -37,27 +38,29 @@ def check_cost(cost: Any) -> int:
     return int(cost)
 
 
-def check_options(clock: Any, prefix: Any, on_error: Any, deadline: Any, on_decision: Any) -> None:
+def check_options(*, clock: Any, prefix: Any, group: Any, on_error: Any, deadline: Any, on_decision: Any) -> None:
     """Check the constructor's arguments other than the rules and the store."""
     for argument, hook in (("clock", clock), ("on_decision", on_decision)):
         if hook is not None and not callable(hook):
             raise TypeError(f"{argument} must be a callable or None, not {show(hook)}")
     if not isinstance(prefix, str):
         raise TypeError(f"prefix must be a str, not {show(prefix)}")
+    if group is not None and not isinstance(group, str):
+        raise TypeError(f"group must be a str or None, not {show(group)}")
     if on_error not in _ON_ERROR:
         raise InvalidRule(f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, not {show(on_error)}")
     if isinstance(deadline, bool) or not isinstance(deadline, int | float):
         raise TypeError(f"deadline must be a number of seconds, not {show(deadline)}")
-    if not 0 < deadline < float("inf"):
-        raise InvalidRule(f"deadline must be above 0 and finite, not {show(deadline)}")
+    if not 0 < deadline <= _LONGEST_DEADLINE:
+        raise InvalidRule(f"deadline must be above 0 and at most {_LONGEST_DEADLINE} seconds, not {show(deadline)}")
 
 
 def check_share(share: Any) -> Fraction:
     """Return the part of the limits that this process enforces while the store is away."""
     if isinstance(share, bool) or not isinstance(share, int | float | Fraction):
         raise TypeError(f"local_share must be a number, not {show(share)}")
-    if not 0 < share <= 1:
-        raise InvalidRule(f"local_share must be above 0 and at most 1, not {show(share)}")
+    if not 1e-6 <= share <= 1:
+        raise InvalidRule(f"local_share must be at least 0.000001 and at most 1, not {show(share)}")
     return Fraction(share).limit_denominator(10**6)
 
 

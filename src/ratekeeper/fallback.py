@@ -45,9 +45,9 @@ class Fallback:
         self._deadline_ns = int(deadline * 1e9)
         self._local = _stand_ins.of(store, clock)
         self._shares = {id(binding): share for binding, share in shares.items()}
+        weakref.finalize(self, self._local.unbind, tuple(self._shares.values())).atexit = False
         for binding in self._shares.values():
             self._local.bind(binding, clock)
-        weakref.finalize(self, self._local.unbind, tuple(self._shares.values())).atexit = False
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
         """Let the store decide, or its stand-in if the store is away."""

@@ -22,7 +22,6 @@ from ratekeeper.errors import RateLimited
 from ratekeeper.fallback import Fallback, OnError
 from ratekeeper.leases import Leases
 from ratekeeper.notices import Notices
-from ratekeeper.rates import show
 from ratekeeper.reservations import AsyncReservation, Reservation
 from ratekeeper.rules import Rules, share_of
 from ratekeeper.ruleset import Costs, Keys, Ruleset
@@ -55,6 +54,7 @@ class _Limiter:
         *,
         clock: Clock | None = None,
         prefix: str = "ratekeeper",
+        group: str | None = None,
         on_error: OnError = "local",
         deadline: float = 0.1,
         enabled: bool = True,
@@ -63,44 +63,41 @@ class _Limiter:
         lease: float | None = None,
         notices: Notices | None = None,
     ) -> None:
-        arguments.check_options(clock, prefix, on_error, deadline, on_decision)
-        self._ruleset = Ruleset(rules, prefix)
+        arguments.check_options(
+            clock=clock, prefix=prefix, group=group, on_error=on_error, deadline=deadline, on_decision=on_decision
+        )
+        self._ruleset = Ruleset(rules, prefix, group)
         bindings = self._ruleset.bindings
         share = arguments.check_share(local_share)
         lease = arguments.check_lease(lease, [binding.rule for binding in bindings])
         self._owns_store = isinstance(store, str)
-        if isinstance(store, str):
-            store = stores.from_url(store, for_asyncio=self._for_asyncio)
-        if isinstance(store, type) or not isinstance(store, Store):
-            raise TypeError(f"store must be a URL such as 'memory://' or a store object, not {show(store)}")
+        store = stores.store_of(store, for_asyncio=self._for_asyncio)
         self._face = store.for_asyncio() if self._for_asyncio else store.for_threads()
-        for binding in bindings:
-            store.bind(binding, clock)
-        weakref.finalize(self._ruleset, store.unbind, bindings).atexit = False
         self._store = store
         self._enabled = enabled
         self._notices = notices or Notices()
         self._on_decision = on_decision
         self._below: Layer = self._face
-        if store.may_be_away:
-            shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
-            self._below = Fallback(
-                self._face,
-                store,
-                shares=shares,
-                on_error=on_error,
-                deadline=deadline,
-                clock=clock,
-                notices=self._notices,
-            )
-        self._layer: Layer = self._below
-        self._leases: Leases | None = None
-        if lease is not None and store.may_be_away:
-            self._layer = self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
-        self._queues = queues.queues_of(store)
-        self._waiting = waiting.Waiting(self._ruleset, self._below, self._queues, clock, self._leases)
-        is_plain = enabled and on_decision is None and self._leases is None and len(bindings) == 1
-        self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
+        shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
+        unbind = weakref.finalize(self._ruleset, store.unbind, bindings)
+        unbind.atexit = False
+        try:
+            for binding in bindings:
+                store.bind(binding, clock)
+            if store.may_be_away:
+                options: Any = {"on_error": on_error, "deadline": deadline, "clock": clock, "notices": self._notices}
+                self._below = Fallback(self._face, store, shares=shares, **options)
+            self._layer: Layer = self._below
+            self._leases: Leases | None = None
+            if lease is not None and store.may_be_away:
+                self._layer = self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
+            self._queues = queues.queues_of(store)
+            self._waiting = waiting.Waiting(self._ruleset, self._below, self._queues, clock, self._leases)
+            is_plain = enabled and on_decision is None and self._leases is None and len(bindings) == 1
+            self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
+        except BaseException:  # no limiter, so its rules are not in force
+            unbind()
+            raise
 
     @property
     def rules(self) -> dict[str, Rule]:
@@ -162,9 +159,11 @@ class Limiter(_Limiter):
     bytes or int, a tuple of these, or a mapping with a key for each rule; `cost` is an int, or a mapping as well.
 
     `clock` returns integer nanoseconds and replaces the store's own clock. `prefix` begins every stored key: limiters
-    with different prefixes never share usage. `on_error` determines decisions while the store cannot answer ("local",
-    "open", "closed", "raise"), and `deadline` bounds the time of a decision, in seconds. `enabled=False` admits
-    everything without the store. `on_decision(key, decision)` is called for every hit and wait; its errors are logged.
+    with different prefixes never share usage. Where a full memory store divides its room among rules, all limiters of
+    one `group` count as one rule; name one for rules whose number a client can choose. `on_error` determines decisions
+    while the store cannot answer ("local", "open", "closed", "raise"), and `deadline` bounds the time of a decision, in
+    seconds. `enabled=False` admits everything without the store. `on_decision(key, decision)` is called for every hit
+    and wait; its errors are logged.
 
     On Redis: `local_share` is the part of the limits, rounded up, that this process enforces with `on_error="local"`,
     such as 1/8 for one of eight processes. `lease`, in seconds, lets the process take a slice of a hot key's capacity

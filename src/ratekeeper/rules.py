@@ -154,4 +154,7 @@ def _checked(rule: object) -> Rule:
 
 def share_of(rule: Rule, share: Fraction) -> Rule:
     """Return a rule that admits this share of what `rule` admits, rounded up."""
-    return rule if share == 1 else rule.scaled(share)
+    try:
+        return rule if share == 1 else rule.scaled(share)
+    except InvalidRule as error:
+        raise InvalidRule(f"local_share {share} of {rule.text}: {error}") from None

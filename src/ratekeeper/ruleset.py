@@ -23,9 +23,9 @@ _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 class Ruleset:
     """One or more named rules that are decided together."""
 
-    def __init__(self, rules: Rules, prefix: str) -> None:
+    def __init__(self, rules: Rules, prefix: str, group: str | None = None) -> None:
         self.bindings = tuple(
-            Binding(name, rule, (prefix, rule.algorithm, name)) for name, rule in named(rules).items()
+            Binding(name, rule, (prefix, rule.algorithm, name), group) for name, rule in named(rules).items()
         )
         self.shapes = any(binding.rule.shapes for binding in self.bindings)
         self._only = self.bindings[0] if len(self.bindings) == 1 else None

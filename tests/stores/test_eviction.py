@@ -2,15 +2,28 @@ import pytest
 
 from ratekeeper import FixedWindow, TokenBucket
 from ratekeeper.stores.eviction import NEVER, EvictionQueue, Table
+from ratekeeper.stores.protocol import Binding
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 
 
+def binding_of(rule):
+    return Binding("user", rule, ("ratekeeper", rule.algorithm, "user"))
+
+
+def table_of(*rules):
+    """A table that limiters with these rules use."""
+    table = Table()
+    for rule in rules:
+        table.bind(binding_of(rule))
+    return table
+
+
 def filled(count, *, max_keys=1000, rule=None, cost=1):
     """EvictionQueue with keys 0, 1, ... of one rule, all used at time 0."""
     queue = EvictionQueue(max_keys)
-    table = Table(rule or FixedWindow(10, 60))
+    table = table_of(rule or FixedWindow(10, 60))
     for key in range(count):
         queue.add(table, key, table.rule.charge(None, 0, cost), 0)
     return queue, table
@@ -94,7 +107,7 @@ def test_a_new_key_walks_through_few_cohorts_though_every_key_was_charged_anothe
 @pytest.mark.parametrize("tables", [1, 50])
 def test_a_new_key_walks_through_few_cohorts_however_many_rules_there_are(tables):
     queue = EvictionQueue(1_000)
-    all_tables = [Table(TokenBucket(100 + number, 1)) for number in range(tables)]
+    all_tables = [table_of(TokenBucket(100 + number, 1)) for number in range(tables)]
     for number in range(1_000):
         table = all_tables[number % tables]
         queue.add(table, number, table.rule.charge(None, 0, 1 + number * 7 % 100), 0)
@@ -107,13 +120,44 @@ def test_clear_forgets_all_keys_and_keeps_the_count_of_evictions():
     assert (queue.stored, queue.due, queue.evictions) == (0, NEVER, 10)
 
 
-def test_a_table_judges_by_the_rule_that_it_adopted_last():
-    queue, table = filled(1)
-    table.adopt(FixedWindow(10, 3600))
+@pytest.mark.parametrize(
+    "rules", [(FixedWindow(10, 3600), FixedWindow(10, 60)), (FixedWindow(10, 60), FixedWindow(10, 3600))]
+)
+def test_a_state_ends_when_it_has_ended_for_all_rules_under_its_name(rules):
+    queue, table = EvictionQueue(10), table_of(*rules)
+    queue.add(table, "a", rules[0].charge(None, 0, 1), 0)
     queue.collect(MINUTE)
     assert queue.stored == 1
     queue.collect(60 * MINUTE)
     assert queue.stored == 0
+
+
+def test_a_rule_that_no_limiter_has_any_more_prolongs_no_state_of_another():
+    longer, shorter = binding_of(FixedWindow(10, 3600)), binding_of(FixedWindow(10, 60))
+    queue, table = EvictionQueue(10), Table()
+    table.bind(longer)
+    table.bind(shorter)
+    table.unbind(longer)
+    queue.add(table, "a", shorter.rule.charge(None, 0, 1), 0)
+    queue.collect(MINUTE)
+    assert queue.stored == 0
+
+
+def test_the_states_of_a_name_that_no_limiter_has_any_more_end_as_the_last_of_its_rules_says():
+    queue, table = filled(1)
+    for binding in table.bindings:
+        table.unbind(binding)
+    queue.collect(MINUTE - 1)
+    assert queue.stored == 1
+    queue.collect(MINUTE)
+    assert queue.stored == 0
+
+
+def test_the_share_that_counts_is_the_largest_of_all_rules_under_a_name():
+    queue, table = EvictionQueue(2), table_of(FixedWindow(1000, 60), FixedWindow(10, 60))
+    for key, cost in {"five": 5, "nine": 9, "seven": 7}.items():
+        queue.add(table, key, FixedWindow(10, 60).charge(None, 0, cost), 0)
+    assert sorted(table.states) == ["nine", "seven"]
 
 
 def test_the_smallest_share_goes_whatever_cohort_it_stands_on():

@@ -45,6 +45,15 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def store_of(store: Any, *, for_asyncio: bool) -> Store:
+    """Return the store that a limiter was given as a URL or as an object."""
+    if isinstance(store, str):
+        return from_url(store, for_asyncio=for_asyncio)
+    if isinstance(store, type) or not isinstance(store, Store):
+        raise TypeError(f"store must be a URL such as 'memory://' or a store object, not {show(store)}")
+    return store
+
+
 def from_url(url: str, *, for_asyncio: bool = False) -> Store:
     """Make the store for a URL."""
     if url == "memory://":

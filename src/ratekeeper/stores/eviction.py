@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
 from ratekeeper.algorithms import Rule
-from ratekeeper.stores.protocol import Key
+from ratekeeper.stores.protocol import Binding, Key
 
 NEVER = 1 << 63
 _LEVELS = 16  # levels of the share used
@@ -26,21 +26,49 @@ _MANY = 64  # with more keys, a flood evicts the first key found that has used a
 
 
 class Table:
-    """The states of one rule, by key."""
+    """The states of one name, by key."""
 
-    __slots__ = ("cohorts", "emptied", "granule_us", "limiters", "rule", "states")
+    __slots__ = ("bindings", "cohorts", "emptied", "granule_us", "rule", "states")
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self) -> None:
         self.states: dict[Key, Any] = {}
         self.emptied: set[Key] = set()
         self.cohorts: dict[tuple[int, int], Cohort] = {}
-        self.limiters = 0  # limiters that use it
-        self.adopt(rule)
+        self.bindings: tuple[Binding, ...] = ()  # of the limiters that use it
+        self.rule: Rule | _RulesInForce  # says when a state ends, and how large the share in use is
 
-    def adopt(self, rule: Rule) -> None:
-        """Use this rule for all states from now on."""
-        self.rule = rule
-        self.granule_us = max(1, rule.span_us // _GRANULES)
+    def bind(self, binding: Binding) -> None:
+        """Note that a limiter uses this table."""
+        self.bindings = (*self.bindings, binding)
+        self._judge()
+
+    def unbind(self, binding: Binding) -> None:
+        """Note that a limiter no longer exists, if it used this table."""
+        self.bindings = tuple([other for other in self.bindings if other is not binding])
+        if self.bindings:  # otherwise the last rule remains, for the keys that it leaves behind
+            self._judge()
+
+    def _judge(self) -> None:
+        rules = list({binding.rule: None for binding in self.bindings})
+        self.rule = rules[0] if len(rules) == 1 else _RulesInForce(rules)
+        self.granule_us = max(1, self.rule.span_us // _GRANULES)
+
+
+class _RulesInForce:
+    """Several rules under one name: a state ends when it has ended for all of them."""
+
+    __slots__ = ("_rules", "limit", "span_us")
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self.limit = max(rule.limit for rule in rules)
+        self.span_us = max(rule.span_us for rule in rules)
+
+    def expires_at(self, state: Any) -> int:
+        return max(rule.expires_at(state) for rule in self._rules)
+
+    def share(self, state: Any, now: int) -> float:
+        return max(rule.share(state, now) for rule in self._rules)
 
 
 class Cohort:

@@ -163,25 +163,21 @@ class MemoryStore:
             )
         self._clock = clock
         self._drop_tables()
-        table = self._tables.get(binding.space)
-        if table is None:
-            table = self._tables[binding.space] = Table(binding.rule)
-        else:
-            table.adopt(binding.rule)
-        table.limiters += 1
+        self._tables.setdefault(binding.space, Table()).bind(binding)
 
     def _drop_tables(self) -> None:
         """Drop tables that no limiter uses and that have no keys left, a few at a time."""
         while self._ended:
             for binding in self._ended.popleft():
-                table = self._tables[binding.space]
-                table.limiters -= 1
-                if not table.limiters:
-                    self._unused.append(binding.space)
+                table = self._tables.get(binding.space)
+                if table is not None:
+                    table.unbind(binding)
+                    if not table.bindings:
+                        self._unused.append(binding.space)
         for _ in range(min(_LOOKS, len(self._unused))):
             space = self._unused.popleft()
             unused = self._tables.get(space)
-            if unused is None or unused.limiters:
+            if unused is None or unused.bindings:
                 continue
             if unused.states or unused.emptied:
                 self._unused.append(space)

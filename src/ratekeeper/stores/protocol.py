@@ -24,6 +24,8 @@ class Binding(NamedTuple):
     name: str
     rule: Rule
     space: tuple[str, str, str]  # prefix, algorithm, name
+    group: str | None = None
+    """The rules with which it shares its part of a full memory store; None: it has a part of its own."""
 
 
 class Receipt(NamedTuple):
@@ -140,7 +142,10 @@ class Store(Layer, Protocol):
         """Prepare for a limiter's rule and its clock. All limiters on one store share one clock."""
 
     def unbind(self, bindings: Sequence[Binding]) -> None:
-        """Note that a limiter no longer exists. Garbage collection may call this at any moment."""
+        """Note that a limiter no longer exists, or was never made: some of its rules may not be bound.
+
+        Garbage collection may call this at any moment.
+        """
 
     def quick_hit(self, binding: Binding) -> QuickHit | None:
         """Return a fast path to hit one rule, if there is one.

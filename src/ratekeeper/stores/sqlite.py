@@ -56,9 +56,11 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked(path)
         self.breaker = Breaker(repr(self))
-        self._latest: dict[bytes, Rule] = {}  # by the head of the names: the rule bound last
+        self._in_force: dict[
+            bytes, dict[int, Rule]
+        ] = {}  # by the head of their keys' names, then by their bindings' ids
         self._lock = FileLock(f"{self.path}-lock")
-        self._database = Database(self.path, _expiry_by(self._latest))
+        self._database = Database(self.path, _expiry_by(self._in_force))
         self._line = Line()
         self._check_at_ns = 0
         self._clock: Clock = wall_clock
@@ -91,14 +93,16 @@ class SqliteStore:
         self._clock = clock
         head = head_of(binding)
         self._bound[id(binding)] = binding, head
-        self._latest[head] = binding.rule
+        self._in_force.setdefault(head, {})[id(binding)] = binding.rule
 
     def unbind(self, bindings: Sequence[Binding]) -> None:
         """Forget a limiter's rules."""
         for binding in bindings:
             _, head = self._bound.pop(id(binding), (binding, b""))
-            if self._latest.get(head) is binding.rule:
-                del self._latest[head]
+            rules = self._in_force.get(head, {})
+            rules.pop(id(binding), None)
+            if not rules:
+                self._in_force.pop(head, None)
 
     def quick_hit(self, binding: Binding) -> QuickHit | None:  # noqa: ARG002 - a file has no shortcut
         """Return None: a file has no shortcut."""
@@ -349,15 +353,13 @@ def _close(lock: FileLock, database: Database, patience_ns: int) -> None:
         time.sleep(_LONGEST_PAUSE)
 
 
-def _expiry_by(rules: Mapping[bytes, Rule]) -> ExpiresAt:
-    """Return a function that judges a key by the rule in force here now, not by the one that wrote it."""
+def _expiry_by(in_force: Mapping[bytes, Mapping[int, Rule]]) -> ExpiresAt:
+    """Return a function that judges a key by all rules in force here now under its name."""
 
     def expires_at(name: bytes, value: Any) -> int:
-        rule = rules.get(head_in(name))
-        if rule is None:
-            return 0
+        rules = list(in_force.get(head_in(name), {}).values())
         try:
-            return rule.expires_at(restored(rule, value))
+            return max((rule.expires_at(restored(rule, value)) for rule in rules), default=0)
         except StoreUnavailable:
             return 0
 
