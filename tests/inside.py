@@ -3,6 +3,7 @@
 from ratekeeper.queues import queues_of
 from ratekeeper.stores import AsyncRedisStore
 from ratekeeper.stores.protocol import Demand, Receipt
+from ratekeeper.stores.redis import asyncio_batches
 
 
 def queues(limiter):
@@ -49,6 +50,16 @@ def connections(store):
 def batches(store):
     """The batches of a Redis store of one server, of the running event loop: tests wait until they are under way."""
     return store._of_loop().below if isinstance(store, AsyncRedisStore) else store._below
+
+
+def second_passed(store):
+    """Let a store that is away be asked again, as it is once a second: tests need not wait for that."""
+    store.breaker._ask_again_ns = 0
+
+
+def never_late(monkeypatch):
+    """Let every request that is given up tell that its server is away: on a busy machine one that is late does not."""
+    monkeypatch.setattr(asyncio_batches, "_LATE_NS", 10**12)
 
 
 def loops(store):

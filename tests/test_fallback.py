@@ -25,7 +25,7 @@ from ratekeeper import (
     fallback,
 )
 from ratekeeper.clock import stopwatch
-from ratekeeper.stores import RedisStore
+from ratekeeper.stores import AsyncRedisStore, RedisStore
 from ratekeeper.stores import breaker as breakers
 from ratekeeper.testing import ManualClock
 from tests import inside, servers
@@ -67,11 +67,6 @@ class Async:
 @pytest.fixture(params=[Limiter, Async], ids=["Limiter", "AsyncLimiter"])
 def face(request):
     return request.param
-
-
-def until_probed(limiter):
-    """Let the second pass after which the store is asked again."""
-    limiter.store.breaker._ask_again_ns = 0
 
 
 def test_without_a_word_the_same_rules_are_enforced_in_this_process(face, gone):
@@ -116,16 +111,24 @@ def test_every_operation_is_answered_while_the_store_is_away(face, gone):
     assert limiter.peek("k").degraded
 
 
-def test_a_server_that_goes_and_comes_back_is_used_again(face, server):
-    limiter = face(RULES, server.url)
+def test_a_server_that_goes_and_comes_back_is_used_again(face, server, monkeypatch):
+    now = stopwatch()
+    monkeypatch.setattr(breakers, "stopwatch", lambda: now)
+    limiter = face(RULES, server.url, deadline=10)
     assert not limiter.hit("k").degraded
     server.stop()
     assert limiter.hit("k").degraded
     server.start()
     assert limiter.hit("k").degraded  # it is asked once a second at most
-    until_probed(limiter)
+    now += 1_000_000_000
     assert not limiter.hit("k").degraded
     assert not limiter.hit("k").degraded
+
+
+def answers_again(limiter):
+    """Return whether the store decides in time, asked as if a second had passed."""
+    inside.second_passed(limiter.store)
+    return not limiter.peek("other").degraded
 
 
 def test_a_frozen_server_costs_one_caller_its_deadline_and_the_others_nothing(face, server):
@@ -137,8 +140,7 @@ def test_a_frozen_server_costs_one_caller_its_deadline_and_the_others_nothing(fa
     assert all(decision.degraded for decision in decisions)
     assert time.monotonic() - begun < 10 * 0.3
     server.signal(signal.SIGCONT)
-    until_probed(limiter)
-    assert not limiter.hit("other").degraded
+    until(lambda: answers_again(limiter), "the store decides again")
 
 
 def test_callers_that_do_not_wait_for_their_deadline_let_the_store_be_taken_for_away_all_the_same(server):
@@ -154,7 +156,7 @@ def test_callers_that_do_not_wait_for_their_deadline_let_the_store_be_taken_for_
                     break
             assert limiter.store.is_away
             server.signal(signal.SIGCONT)
-            until_probed(limiter)
+            inside.second_passed(limiter.store)
             calls = inside.batches(limiter.store)._under_way
             await until_async(lambda: not calls, "the call has come to its end")
             probe = asyncio.ensure_future(limiter.hit("k"))
@@ -177,13 +179,19 @@ def test_a_short_deadline_is_enough_to_tell_that_a_server_is_not_there(face, gon
 
 def test_a_loop_that_was_busy_sends_nothing_late_and_blames_nobody(server):
     async def scenario():
-        async with AsyncLimiter(FixedWindow(10, 86_400), server.url, deadline=0.05) as limiter:
-            await limiter.hit("k")
-            asking = asyncio.ensure_future(limiter.hit("k"))
-            await asyncio.sleep(0)  # it waits to be sent
-            asyncio.get_running_loop().call_soon(time.sleep, 0.2)  # and so does this, before it
-            late = await asking
-            return late.degraded, limiter.store.is_away, (await limiter.peek("k")).remaining
+        store = AsyncRedisStore(server.url)
+        patient, hasty = (
+            AsyncLimiter(FixedWindow(10, 86_400), store, on_error=on_error, deadline=deadline)
+            for on_error, deadline in [("raise", 10), ("local", 0.05)]
+        )
+        await patient.hit("k")
+        asking = asyncio.ensure_future(hasty.hit("k"))
+        await asyncio.sleep(0)  # it waits to be sent
+        asyncio.get_running_loop().call_soon(time.sleep, 0.2)  # and so does this, before it
+        late = await asking
+        blamed, remaining = store.is_away, (await patient.peek("k")).remaining
+        await store.close()
+        return late.degraded, blamed, remaining
 
     assert asyncio.run(scenario()) in [(True, False, 9), (False, False, 8)]  # given up, or sent just in time
 
@@ -213,7 +221,7 @@ def test_what_a_frozen_server_was_sent_is_not_sent_again(face, server):
     server.signal(signal.SIGSTOP)
     limiter.hit("k")
     server.signal(signal.SIGCONT)
-    until_probed(limiter)
+    inside.second_passed(limiter.store)
     assert limiter.peek("k").remaining in (8, 9)  # it was executed once, or was given up before it was
 
 
@@ -224,7 +232,7 @@ def test_one_line_is_logged_for_each_change_and_none_for_each_request(face, serv
         for _ in range(10):
             limiter.hit("k")
         server.start()
-        until_probed(limiter)
+        inside.second_passed(limiter.store)
         for _ in range(10):
             limiter.hit("k")
     lines = [record.getMessage() for record in caplog.records]
