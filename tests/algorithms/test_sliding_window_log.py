@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ratekeeper import Limiter, SlidingWindowLog
 from ratekeeper.algorithms import EMPTY, sliding_window_log
-from ratekeeper.algorithms.sliding_window_log import _OLDEST, _seek
+from ratekeeper.algorithms.sliding_window_log import _seek
 
 SECOND = 1_000_000
 
@@ -57,7 +57,7 @@ class CountingArray(array):
 @pytest.mark.parametrize("cost_percent", [0, 1, 50, 100])
 def test_a_decision_reads_few_entries_however_long_the_log(limit, expired_percent, cost_percent):
     rule = SlidingWindowLog(limit, limit)  # one unit a second fills the log
-    log = CountingArray("q", [2, 0, *(number for unit in range(limit) for number in (unit * SECOND, unit + 1))])
+    log = CountingArray("q", [3, 0, 0, *(number for unit in range(limit) for number in (unit * SECOND, unit + 1))])
     now = (limit - 1) * SECOND + (limit * expired_percent // 100) * SECOND + 1
     CountingArray.accesses = 0
     rule.decide(log, now, max(1, limit * cost_percent // 100), consume=True)
@@ -245,7 +245,7 @@ def test_a_log_whose_newest_unit_is_more_than_a_window_ahead_counts_as_untouched
     assert rule.decide(log, 98, 1, consume=False)[1:3] == (True, 2)
 
 
-# The short way, which knows the oldest entry without looking for it
+# The short way, which only looks at the oldest entry
 
 
 def test_the_oldest_entry_is_known_after_the_first_was_given_back_and_after_loading():
@@ -254,8 +254,12 @@ def test_the_oldest_entry_is_known_after_the_first_was_given_back_and_after_load
     for second in (1, 2, 3):
         log = rule.decide(log, second * SECOND, 1, consume=True)[0]
     log = rule.give_back(log, 3 * SECOND, 1, 1 * SECOND, 61 * SECOND)
-    assert log[_OLDEST] == 2 * SECOND
-    assert rule.load([block(5, 1, [(0, 1)])])[_OLDEST] == 5 * SECOND
+    assert rule.words(log, 3 * SECOND)["entries"] == [(2, 1), (3, 1)]
+    assert rule.decide(log, 61 * SECOND, 9, consume=True)[1:3] == (False, 8)
+    assert rule.decide(log, 62 * SECOND, 9, consume=True)[1:3] == (True, 0)
+    loaded = rule.load([block(5, 1, [(0, 1)])])
+    assert rule.words(loaded, 6 * SECOND)["entries"] == [(5, 1)]
+    assert rule.decide(loaded, 65 * SECOND, 10, consume=True)[1:3] == (True, 0)
 
 
 def block(begins, width, entries):

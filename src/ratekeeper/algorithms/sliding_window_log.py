@@ -11,14 +11,18 @@ from ratekeeper import rates
 from ratekeeper.algorithms.rule import EMPTY, Step, Variant
 from ratekeeper.algorithms.window import Windowed
 
-# One flat array of integers per key: where the live entries begin, the time of the first of them and the running total
-# before it; then two integers per entry: its time, and the running total of all units up to and including it. Both
-# columns only increase, so a search finds what has expired and which entry must expire to make room. An entry takes 16
-# bytes, whatever the limit.
+# One flat array of integers per key: where the live entries begin, the time of the first of them (0: not noted here)
+# and the total before it; then two integers per entry: its time, and the running total of all units up to and
+# including it. Both columns only increase, so a search finds what has expired and which entry must expire to make
+# room. An entry takes 16 bytes, whatever the limit.
+#
+# A log is changed in place. Each line that writes is one operation, which nothing interrupts, and is right without the
+# lines after it: a signal handler that raises, or a fork, finds the log as it was before the step or as it is after it.
 Log = Any  # array("q"), or nothing for an untouched key
 _HEAD, _OLDEST, _BASE = 0, 1, 2
 _FIRST = 3
 _TIME, _TOTAL = 0, 1
+_BEGIN = array("q", (_FIRST, 0))
 _SHORT = 128  # a shorter log frees expired entries at once, a longer one when half of it has expired
 _FAR = 1 << 61
 _BLOCK_HEADER = 27  # bytes in a block on Redis before its entries
@@ -37,7 +41,7 @@ def _seek(log: Log, entry: int, column: int, bound: int) -> int:
         entry += stride
         stride *= 2
     beyond = min(entry + stride, length)
-    while beyond - entry > 2:
+    while beyond - entry > 3:  # each round makes this less, whatever the log holds
         middle = entry + (beyond - entry) // 4 * 2
         if log[middle + column] <= bound:
             entry = middle
@@ -46,35 +50,37 @@ def _seek(log: Log, entry: int, column: int, bound: int) -> int:
     return beyond
 
 
-def _forget_expired(log: Log, head: int, base: int) -> int:
+def _forget_expired(log: Log, head: int) -> int:
     """Let the live entries begin at `head`; return its position after expired entries have been freed."""
     if head == log[_HEAD]:
         return head
-    if len(log) < _SHORT or head > _FIRST + len(log) // 2:
-        del log[_FIRST:head]
-        head = _FIRST
+    base = log[head - 1]  # the integer before an entry is the total before it
     if base > _FAR:  # count from zero again, long before a total exceeds 64 bits
-        for entry in range(head, len(log), 2):
-            log[entry + _TOTAL] -= base
-        base = 0
-        if head > _FIRST:
-            log[head - 1] = 0
-    log[_HEAD] = head
+        kept = log[head:]
+        for total in range(_TOTAL, len(kept), 2):
+            kept[total] -= base
+        log[:] = array("q", (_FIRST, 0, 0)) + kept
+        head = _FIRST
+    elif len(log) < _SHORT or head > _FIRST + len(log) // 2:
+        log[: head - 1] = _BEGIN
+        head = _FIRST
+    else:
+        log[_OLDEST] = 0
+        log[_HEAD] = head
+        log[_BASE] = base
     log[_OLDEST] = log[head]
-    log[_BASE] = base
     return head
 
 
-def _append(log: Log, head: int, base: int, used: int, at: int, cost: int) -> Log:  # noqa: PLR0917 - as _settle returns
+def _append(log: Log, head: int, used: int, at: int, cost: int) -> Log:
     if not used:
         return array("q", (_FIRST, at, 0, at, cost))
-    _forget_expired(log, head, base)
     total = log[-1] + cost
     if log[-2] == at:
         log[-1] = total
     else:
-        log.append(at)
-        log.append(total)
+        log.fromlist([at, total])
+    _forget_expired(log, head)
     return log
 
 
@@ -110,9 +116,8 @@ class SlidingWindowLog(Windowed):
         return log
 
     def dump(self, log: Log) -> bytes:
-        kept: array[int] = (
-            array("q", (_FIRST, log[_OLDEST], log[_BASE])) + log[log[_HEAD] :]
-        )  # without what has expired
+        head = log[_HEAD]
+        kept: array[int] = array("q", (_FIRST, log[head], log[head - 1])) + log[head:]  # without what has expired
         if sys.byteorder == "big":
             kept.byteswap()
         return kept.tobytes()
@@ -133,11 +138,10 @@ class SlidingWindowLog(Windowed):
             return now, _FIRST, 0, 0
         at = max(now, log[-2])  # if the clock stepped back, decide at the newest unit's time
         head = log[_HEAD]
-        base = log[_BASE]
         expired = at - window
         if log[_OLDEST] <= expired:
             head = _seek(log, head, _TIME, expired)
-            base = log[head - 1]
+        base = log[head - 1]
         return at, head, base, log[-1] - base
 
     def decide(self, log: Log, now: int, cost: int, consume: bool) -> Step:
@@ -147,8 +151,7 @@ class SlidingWindowLog(Windowed):
             total = log[-1] + cost
             left = limit - total + log[_BASE]
             if left >= 0:
-                log.append(now)
-                log.append(total)
+                log.fromlist([now, total])
                 return log, True, left, 0, window, 0
         at, head, base, used = self._settle(log, now)
         left = limit - used - cost
@@ -159,42 +162,45 @@ class SlidingWindowLog(Windowed):
             leaves = _seek(log, head, _TOTAL, base - left - 1)  # the entry whose expiry makes enough room
             return log, False, max(0, limit - used), log[leaves] + window - now, reset_after, 0
         if consume:
-            return _append(log, head, base, used, at, cost), True, left, 0, at + window - now, 0
+            return _append(log, head, used, at, cost), True, left, 0, at + window - now, 0
         return log, True, limit - used, 0, log[-2] + window - now if used else 0, 0
 
     def charge(self, log: Log, now: int, cost: int) -> Log:
-        at, head, base, used = self._settle(log, now)
+        at, head, _, used = self._settle(log, now)
         room = rates.MAX_USAGE - used
-        return _append(log, head, base, used, at, min(cost, room)) if room else log
+        return _append(log, head, used, at, min(cost, room)) if room else log
 
     def refund(self, log: Log, now: int, cost: int) -> Log:
-        _, head, base, used = self._settle(log, now)
+        _, head, _, used = self._settle(log, now)
         if cost >= used:
             return EMPTY
-        _forget_expired(log, head, base)
+        head = _forget_expired(log, head)
         left = log[-1] - cost
-        while log[-3] >= left:
-            del log[-2:]
-        log[-1] = left
+        if log[-3] < left:
+            log[-1] = left
+        else:
+            last = _seek(log, head, _TOTAL, left - 1)
+            log[last + _TOTAL :] = array("q", (left,))
         return log
 
     def give_back(self, log: Log, now: int, cost: int, charged_at: int, ends_at: int) -> Log:
         """Remove units admitted at `charged_at`, as far as they are still in the window."""
-        _, head, base, used = self._settle(log, now)
+        _, head, _, used = self._settle(log, now)
         if not used:
             return log
-        head = _forget_expired(log, head, base)
+        head = _forget_expired(log, head)
         entry = _seek(log, head, _TIME, charged_at - 1)
         if entry == len(log) or log[entry] != charged_at:
             return log
-        taken = min(cost, log[entry + _TOTAL] - log[entry - 1])  # minus the total before it, maybe the base
+        before = log[entry - 1]
+        taken = min(cost, log[entry + _TOTAL] - before)
         if taken == used:
             return EMPTY
-        for total in range(entry + _TOTAL, len(log), 2):
-            log[total] -= taken
-        if log[entry + _TOTAL] == log[entry - 1]:
-            del log[entry : entry + 2]
-            log[_OLDEST] = log[head]
+        kept = log[entry:]
+        for total in range(_TOTAL, len(kept), 2):
+            kept[total] -= taken
+        log[entry:] = kept if kept[_TOTAL] > before else kept[2:]
+        log[_OLDEST] = log[head]
         return log
 
     def expires_at(self, log: array[int]) -> int:
