@@ -17,13 +17,13 @@ from tests.waiters import until_async, untraced
 
 
 class InterruptsWhenGone:
-    """Interrupts the main thread at the moment that a gate's only item is deleted."""
+    """Interrupts the main thread at the moment that a lock's only item is deleted."""
 
     __del__ = staticmethod(_thread.interrupt_main)
 
 
 @pytest.mark.parametrize("call", [lambda limiter: limiter.hit("a"), lambda limiter: limiter.peek("a")])
-def test_an_interruption_just_after_a_contended_entry_leaves_the_gate_open(call):
+def test_an_interruption_just_after_a_contended_entry_leaves_the_lock_free(call):
     limiter = Limiter("100/s")
     limiter.hit("a")
     free = limiter.store._lock.free
@@ -59,7 +59,7 @@ print("went on")
     assert finished.stdout == "went on\n"
 
 
-def test_an_interruption_while_room_is_made_keeps_every_key_on_a_shelf():
+def test_an_interruption_while_room_is_made_loses_no_key():
     store = MemoryStore(max_keys=1)
     limiter = Limiter(FixedWindow(10, 60), store, clock=ManualClock())
     limiter.hit("first", cost=10)

@@ -1,5 +1,6 @@
 """How the log stores its units: the search, what is taken out of the middle, and the memory that it costs."""
 
+import functools
 import sys
 import tracemalloc
 from array import array
@@ -52,16 +53,27 @@ class CountingArray(array):
         array.__setitem__(self, index, value)
 
 
+@functools.cache
+def full_log(rule):
+    """A log that one unit a second has filled, at the seconds 0, 1, ..."""
+    log = None
+    for second in range(rule.limit):
+        log = rule.charge(log, second * SECOND, 1)
+    return log
+
+
 @pytest.mark.parametrize("limit", [100, 100_000])
 @pytest.mark.parametrize("expired_percent", [0, 1, 49, 50, 51, 90, 99])
 @pytest.mark.parametrize("cost_percent", [0, 1, 50, 100])
 def test_a_decision_reads_few_entries_however_long_the_log(limit, expired_percent, cost_percent):
-    rule = SlidingWindowLog(limit, limit)  # one unit a second fills the log
-    log = CountingArray("q", [3, 0, 0, *(number for unit in range(limit) for number in (unit * SECOND, unit + 1))])
-    now = (limit - 1) * SECOND + (limit * expired_percent // 100) * SECOND + 1
+    rule = SlidingWindowLog(limit, limit)
+    log = CountingArray("q", full_log(rule))
+    expired, cost = limit * expired_percent // 100, max(1, limit * cost_percent // 100)
+    now = (limit - 1) * SECOND + expired * SECOND + 1
     CountingArray.accesses = 0
-    rule.decide(log, now, max(1, limit * cost_percent // 100), consume=True)
-    assert CountingArray.accesses <= 80
+    _, allowed, remaining, *_ = rule.decide(log, now, cost, consume=True)
+    assert 0 < CountingArray.accesses <= 80
+    assert (allowed, remaining) == ((True, expired - cost) if cost <= expired else (False, expired))
 
 
 # Against a plain list of units

@@ -75,7 +75,7 @@ def test_a_key_that_was_used_again_is_put_where_it_belongs_by_then():
 
 
 class CountingAgenda(list):
-    """Counts the queue that are walked through."""
+    """Counts the entries that are walked through."""
 
     walked = 0
 
@@ -86,7 +86,7 @@ class CountingAgenda(list):
 
 
 def most_cohorts_walked(queue, table, newcomers):
-    """The most queue that one new key walks through; each newcomer has used up its limit."""
+    """The most cohorts that one new key walks through; each newcomer has used up its limit."""
     queue._agenda = agenda = CountingAgenda(queue._agenda)
     most = 0
     for number in range(newcomers):
@@ -160,7 +160,7 @@ def test_the_share_that_counts_is_the_largest_of_all_rules_under_a_name():
     assert sorted(table.states) == ["nine", "seven"]
 
 
-def test_the_smallest_share_goes_whatever_cohort_it_stands_on():
+def test_the_smallest_share_goes_whatever_cohort_it_is_in():
     queue, table = filled(0, max_keys=4)
     for key, cost in {"a": 9, "b": 3, "c": 6, "d": 8}.items():
         queue.add(table, key, table.rule.charge(None, 0, cost), 0)
