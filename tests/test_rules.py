@@ -348,7 +348,7 @@ def test_several_canonical_texts_read_back_as_the_rules(several, separator):
         ("1" * 31 + "/s", "is too large"),
         ("1/" + "1" * 31 + "s", "is too large"),
         ("sliding 10/s", "unknown algorithm 'sliding'; use fixed-window, sliding-window-log, moving-window, sliding-"),
-        ("Gcra 10/s", "unknown algorithm 'Gcra'; use fixed-window, "),
+        ("Hourglass 10/s", "unknown algorithm 'Hourglass'; use fixed-window, "),
         ("fixed-window 10/s burst 5", "only a token-bucket or a leaky-bucket has a burst, not a fixed-window"),
         ("sliding-window-counter 10/s burst 5", "only a token-bucket or a leaky-bucket has a burst"),
         ("10/s burst 0", "rule '10/s burst 0': capacity must be from 1 to 1000000000000"),

@@ -6,6 +6,7 @@ The tests do in a copy of the tree what the recipe says, with the files in `adde
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ NAMED = {
 }
 ROOT = Path(__file__).parent.parent.parent
 ADDED = Path(__file__).parent / "added"
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +40,15 @@ def python(tmp_path_factory):
     algorithms = copy / "src" / "ratekeeper" / "algorithms"
     for name in ("gcra.py", "gcra.lua"):
         shutil.copy(ADDED / name, algorithms)
-    # 2. the list
-    listed = (algorithms / "__init__.py").read_text("utf-8")
-    listed = listed.replace(
-        "from ratekeeper.algorithms.leaky_bucket",
-        "from ratekeeper.algorithms.gcra import Gcra\nfrom ratekeeper.algorithms.leaky_bucket",
-    )
-    listed = listed.replace("    LeakyBucket,\n)", "    LeakyBucket,\n    Gcra,\n)")
-    (algorithms / "__init__.py").write_text(listed, "utf-8")
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    # 2. the list, the map, and what the module may import
+    leaky = "from ratekeeper.algorithms.leaky_bucket"
+    insert(algorithms / "__init__.py", leaky, f"from ratekeeper.algorithms.gcra import Gcra\n{leaky}")
+    insert(algorithms / "__init__.py", "    LeakyBucket,\n)", "    LeakyBucket,\n    Gcra,\n)")
+    insert(algorithms / "__init__.py", "- `token_bucket`", "- `gcra`: one moment a key\n- `token_bucket`")
+    package = '    "algorithms": (\n'
+    its_line = '    "algorithms.gcra": "algorithms.rule algorithms.window rates",\n'
+    insert(copy / "tests" / "test_architecture.py", package, f'{its_line}{package}        "algorithms.gcra "\n')
     # 3. what it means
     model = "class " + (ADDED / "model.py").read_text("utf-8").partition("class ")[2]
     with (copy / "tests" / "conformance" / "model.py").open("a", encoding="utf-8") as file:
@@ -79,6 +82,16 @@ def seen(python, redis):
     return json.loads(python("-m", "tests.algorithms.added.uses", redis))
 
 
+def insert(path, before, after):
+    text = path.read_text("utf-8")
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after), "utf-8")
+
+
+def passed(said):
+    return int(re.search(r"(\d+) passed", said)[1])
+
+
 def texts_in(path):
     """Return the string constants of a Python file, and all the text of another."""
     text = path.read_text("utf-8")
@@ -96,14 +109,27 @@ def test_nothing_but_the_algorithms_names_them():
 
 
 def test_the_conformance_kit_passes_on_every_store(python):
-    kit = [f"tests/conformance/test_{name}.py" for name in ("promises", "traces")]
-    said = python("-m", "pytest", "-q", "-k", "gcra", "-p", "no:cacheprovider", *kit, HYPOTHESIS_PROFILE="few")
-    assert "11 passed" in said
+    said = python(*PYTEST, "-k", "gcra", "tests/conformance", HYPOTHESIS_PROFILE="few")
+    assert passed(said) >= 12
 
 
-def test_the_texts_of_the_steps_are_compared(python):
-    test = "tests/algorithms/test_lua.py"
-    assert "2 passed" in python("-m", "pytest", "-q", "-k", "gcra", "-p", "no:cacheprovider", test)
+def test_its_steps_and_states_are_tested(python):
+    folder = [f"tests/algorithms/{path.name}" for path in Path(__file__).parent.glob("test_*.py")]
+    folder.remove("tests/algorithms/test_added.py")
+    assert passed(python(*PYTEST, "-k", "gcra", *folder)) >= 12
+
+
+def test_tests_that_meet_all_algorithms_need_no_other_change(python):
+    python(
+        *PYTEST,
+        "tests/test_architecture.py::test_a_module_imports_only_what_the_table_allows",
+        "tests/test_architecture.py::test_the_map_of_a_package_names_its_modules",
+        "tests/test_rules.py::test_an_error_quotes_the_bad_part_and_says_what_is_accepted",
+        "tests/test_cli.py::test_json_is_for_programs",
+        "tests/playground/test_compare.py::test_the_boundary_attack_doubles_the_fixed_window_and_no_other",
+        "tests/playground/test_demo.py::test_an_unknown_algorithm_is_400_and_says_which_there_are",
+        "tests/service/test_bad_bodies.py::test_a_value_that_cannot_be_used_is_a_problem_that_names_its_field",
+    )
 
 
 def test_it_is_a_value_with_a_text(seen):

@@ -26,8 +26,10 @@ def compare(visitor, **body):
 
 def test_the_boundary_attack_doubles_the_fixed_window_and_no_other(visitor):
     result = compare(visitor, traffic="boundary", limit=10, window=10).json()
-    peaks = [rule["peak"]["units"] for rule in result["rules"]]
-    assert peaks == [20, 10, 11, 10, 10, 10]
+    peaks = {rule["name"]: rule["peak"]["units"] for rule in result["rules"]}
+    assert peaks.pop("fixed-window 10/10s") == 20
+    assert peaks["sliding-window-log 10/10s"] == 10
+    assert max(peaks.values()) == peaks["sliding-window-counter 10/10s"] == 11
 
 
 @pytest.mark.parametrize("traffic", PATTERNS)

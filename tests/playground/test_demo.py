@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+import ratekeeper.algorithms
 import ratekeeper.playground
 from ratekeeper import Limiter
 from tests import servers
@@ -198,10 +199,8 @@ def test_two_hundred_visitors_at_once_each_get_a_full_limit(site):
 def test_an_unknown_algorithm_is_400_and_says_which_there_are(visitor, path):
     answer = post(visitor, path)
     assert answer.status_code == 400
-    assert answer.json()["error"] == (
-        "unknown algorithm 'leapfrog'; use fixed-window, sliding-window-log, sliding-window-counter, token-bucket, "
-        "leaky-bucket"
-    )
+    known = ", ".join(algorithm.algorithm for algorithm in ratekeeper.algorithms.ALGORITHMS)
+    assert answer.json()["error"] == f"unknown algorithm 'leapfrog'; use {known}"
 
 
 @pytest.mark.parametrize(

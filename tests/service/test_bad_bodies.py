@@ -16,7 +16,7 @@ BAD = {  # what is at fault, and a body with it
     + [RULE, {"key": "k", "keys": {"a": "k"}, "rules": {"a": "1/s"}}, {"rules": {"a": "1/s"}}],
     "cost": [{"key": "k", "cost": cost, **RULE} for cost in (0, -1, 1.5, "1", True, None, {}, {"k": 1}, [1])],
     "algorithm": [{"key": "k", "limit": 5, "window": 60}, {"key": "k"}]
-    + [{"key": "k", **RULE, "algorithm": other} for other in ("gcra", "", 1, ["fixed-window"])],
+    + [{"key": "k", **RULE, "algorithm": other} for other in ("hourglass", "", 1, ["fixed-window"])],
     "limit": [{"key": "k", **RULE, "limit": limit} for limit in (None, 0, -1, 1.5, "5", True, 10**13, 10**400)]
     + [{"key": "k", **BUCKET, "limit": 5}],
     "window": [{"key": "k", **RULE, "window": window} for window in (None, 0, -1, "", "1 fortnight", 1e-9, 10**9, True)]

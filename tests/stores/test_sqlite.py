@@ -240,13 +240,17 @@ def test_a_flood_of_denials_removes_expired_keys_too(path):
     limiter.store.close()
 
 
-def test_an_unreadable_state_is_reported_and_other_keys_still_work(path):
-    limiter = Limiter({"r": RULE}, SqliteStore(path), on_error="raise")
+@pytest.mark.parametrize(
+    ("rule", "state"),
+    [(RULE, "nonsense"), (RULE, "1 2"), (TokenBucket(10, 1), "5 5 0"), (SlidingWindowLog(10, 60), b"12345678")],
+)
+def test_an_unreadable_state_is_reported_and_other_keys_still_work(path, rule, state):
+    limiter = Limiter({"r": rule}, SqliteStore(path), on_error="raise")
     limiter.hit("k")
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE keys SET state = 'nonsense'")
+        connection.execute("UPDATE keys SET state = ?", (state,))
         connection.commit()
-    with pytest.raises(StoreUnavailable, match="has no fixed-window under this key"):
+    with pytest.raises(StoreUnavailable, match=f"has no {rule.algorithm} under this key"):
         limiter.hit("k")
     assert not limiter.store.is_away
     assert limiter.hit("another")

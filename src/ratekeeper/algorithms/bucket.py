@@ -32,6 +32,7 @@ class Bucket(Rule):
     __slots__ = ("capacity", "epoch", "full", "limit", "period_us", "shapes", "units", "window_us")
 
     script = "bucket"
+    state_size = 3
     takes_burst = True
 
     rate_name: ClassVar[str]
@@ -84,7 +85,9 @@ class Bucket(Rule):
         return f"{level} {at} {period_us}"
 
     def restore(self, value: Any) -> State:
-        level, at, period_us = map(int, value.split())
+        level, at, period_us = super().restore(value)
+        if level < 0 or abs(at) >= _FAR or not 0 < period_us <= rates.MAX_RATE_PART:
+            raise ValueError(f"{level} {at} {period_us} is no level")
         return _packed(level, at, period_us)
 
     def _capped(self, level: int) -> int:

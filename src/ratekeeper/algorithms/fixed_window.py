@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ratekeeper import rates
 from ratekeeper.algorithms.rule import EMPTY, Step, Variant
@@ -23,6 +23,7 @@ class FixedWindow(Windowed):
     algorithm = "fixed-window"
     short_name = "fw"
     script = "fixed_window"
+    state_size = 3
     variants = (
         Variant(
             "Fixed window",
@@ -46,10 +47,6 @@ class FixedWindow(Windowed):
     def load(self, value: Sequence[int]) -> State:
         start, count = value
         return start, count, 0  # Redis does not store the length of the window
-
-    def restore(self, value: Any) -> State:
-        start, count, other = map(int, value.split())
-        return start, count, other
 
     def _settle(self, state: State | None, now: int) -> tuple[int, int]:
         """Return the start of the window in which a decision at `now` is made, and its count."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 EMPTY: tuple[()] = ()
 """The state of a key that has become equal to an untouched key."""
 
+_MOST_CHARACTERS = 200  # of a stored state: whatever its integers are, a float can hold each of them
+
 Step = tuple[Any, bool, int, "int | None", int, int]
 """The next state, allowed, remaining, retry_after_us (None: never), reset_after_us, delay_us."""
 
@@ -139,13 +141,19 @@ class Rule:
 
     # The rule in a database.
 
+    state_size: ClassVar[int]
+    """How many integers a state is; a state that is something else needs a `dump` and a `restore` of its own."""
+
     def dump(self, state: Any) -> str | bytes:
         """Return the value that a database stores for a non-empty state."""
         return " ".join(map(str, state))
 
     def restore(self, value: Any) -> Any:
         """Return the state from which `dump` made this value; raise ValueError or TypeError if there is none."""
-        return tuple(map(int, value.split()))
+        numbers = tuple(map(int, value.split()))
+        if len(numbers) != self.state_size or len(value) > _MOST_CHARACTERS:
+            raise ValueError(f"{len(value)} characters with {len(numbers)} integers are no state")
+        return numbers
 
     # The steps.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ratekeeper import rates
 from ratekeeper.algorithms.rule import EMPTY, Step, Variant
@@ -20,6 +19,7 @@ class SlidingWindowCounter(Windowed):
     algorithm = "sliding-window-counter"
     short_name = "sc"
     script = "sliding_window_counter"
+    state_size = 3
     variants = (
         Variant(
             "Sliding window counter",
@@ -43,10 +43,6 @@ class SlidingWindowCounter(Windowed):
 
     def spendable_us(self, reset_after_us: int) -> int:
         return reset_after_us - self.window_us  # until the window ends
-
-    def restore(self, value: Any) -> State:
-        start, count, other = map(int, value.split())
-        return start, count, other
 
     def _settle(self, state: State | None, now: int) -> State:
         """Return the start of the window in which a decision at `now` is made, its count and the last window's."""

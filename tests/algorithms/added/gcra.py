@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ratekeeper import rates
 from ratekeeper.algorithms.rule import EMPTY, Step, Variant
@@ -20,7 +21,14 @@ class Gcra(Windowed):
     aliases = ("cell-rate",)
     short_name = "gc"
     script = "gcra"
+    state_size = 3
     variants = (Variant("GCRA", "One moment a key: when it will be untouched. Each request puts it off."),)
+
+    def restore(self, value: Any) -> State:
+        whole, part, limit = super().restore(value)
+        if limit < 1:
+            raise ValueError(f"{part} parts by {limit} are no moment")
+        return whole, part, limit
 
     def _settle(self, state: State | None, now: int) -> int:
         """Return the moment from which a decision at `now` starts, in `limit`-ths of a microsecond."""

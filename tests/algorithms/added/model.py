@@ -11,8 +11,13 @@ class Gcra(Model):
     """Knows at what moment the key will be untouched."""
 
     def __init__(self, limit: int, window: int) -> None:
-        self.unit = Fraction(window, limit)
+        self.window = window
         super().__init__(limit)
+
+    @property
+    def unit(self) -> Fraction:
+        """By how much a unit puts it off, under the limit in force now."""
+        return Fraction(self.window, self.limit)
 
     def forget(self) -> None:
         self.due = Fraction(0)
