@@ -318,7 +318,7 @@ def test_without_matplotlib_it_says_what_to_install(capsys, monkeypatch, tmp_pat
         (["10/parsec"], "argument RULE: rule '10/parsec': unknown unit 'parsec'; use us, ms, s, minute"),
         (["hourglass 10/s"], "argument RULE: rule 'hourglass 10/s': unknown algorithm 'hourglass'; use fixed-window,"),
         (["1/year burst 10"], "argument RULE: rule 'token-bucket 1/365d burst 10' takes longer than 407 days"),
-        (["a\nb"], "argument RULE: cannot read rule 'a\\nb'"),
+        (["a\nb"], "argument RULE: cannot read rule 'a b' in 'a\\nb'"),
         ([""], "argument RULE: cannot read rule ''"),
     ],
 )
