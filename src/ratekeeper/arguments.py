@@ -55,6 +55,12 @@ def check_options(*, clock: Any, prefix: Any, group: Any, on_error: Any, deadlin
         raise InvalidRule(f"deadline must be above 0 and at most {_LONGEST_DEADLINE} seconds, not {show(deadline)}")
 
 
+def check_stored_by(stored_by: Any) -> None:
+    """Check what of a rule its stored keys carry."""
+    if stored_by not in ("name", "text"):
+        raise InvalidRule(f"stored_by must be 'name' or 'text', not {show(stored_by)}")
+
+
 def check_share(share: Any) -> Fraction:
     """Return the part of the limits that this process enforces while the store is away."""
     if isinstance(share, bool) or not isinstance(share, int | float | Fraction):

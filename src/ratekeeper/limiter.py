@@ -11,7 +11,6 @@ import logging
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from ratekeeper import arguments, decorators, flows, queues, stores, waiting
@@ -24,7 +23,7 @@ from ratekeeper.leases import Leases
 from ratekeeper.notices import Notices
 from ratekeeper.reservations import AsyncReservation, Reservation
 from ratekeeper.rules import Rules, share_of
-from ratekeeper.ruleset import Costs, Keys, Ruleset
+from ratekeeper.ruleset import Costs, Keys, Ruleset, StoredBy
 from ratekeeper.stores.protocol import Demand, Inspection, Layer, Operation, Outcome, Store
 
 if TYPE_CHECKING:
@@ -62,11 +61,13 @@ class _Limiter:
         local_share: float | Fraction = 1,
         lease: float | None = None,
         notices: Notices | None = None,
+        stored_by: StoredBy = "name",
     ) -> None:
         arguments.check_options(
             clock=clock, prefix=prefix, group=group, on_error=on_error, deadline=deadline, on_decision=on_decision
         )
-        self._ruleset = Ruleset(rules, prefix, group)
+        arguments.check_stored_by(stored_by)
+        self._ruleset = Ruleset(rules, prefix, group, stored_by)
         bindings = self._ruleset.bindings
         share = arguments.check_share(local_share)
         lease = arguments.check_lease(lease, [binding.rule for binding in bindings])
@@ -159,9 +160,11 @@ class Limiter(_Limiter):
     bytes or int, a tuple of these, or a mapping with a key for each rule; `cost` is an int, or a mapping as well.
 
     `clock` returns integer nanoseconds and replaces the store's own clock. `prefix` begins every stored key: limiters
-    with different prefixes never share usage. Where a full memory store divides its room among rules, all limiters of
-    one `group` count as one rule; name one for rules whose number a client can choose. `on_error` determines decisions
-    while the store cannot answer ("local", "open", "closed", "raise"), and `deadline` bounds the time of a decision, in
+    with different prefixes never share usage. `stored_by` is what follows it: a rule's "name", so that a changed rule
+    takes over the usage; or its "text", so that a client's name for it reaches no other rule's usage (equal rules with
+    the same key are then charged together). Where a full memory store divides its room among rules, all limiters of one
+    `group` count as one rule; name one for rules whose number a client can choose. `on_error` determines decisions
+    while the store cannot answer ("local", "open", "closed", "raise"); `deadline` bounds the time of a decision, in
     seconds. `enabled=False` admits everything without the store. `on_decision(key, decision)` is called for every hit
     and wait; its errors are logged.
 
@@ -213,7 +216,8 @@ class Limiter(_Limiter):
 
     def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show how each rule, by name, stores the key: the state in words, the raw value, TTL and bytes."""
-        return self._ruleset.inspections(self._face.inspect(self._ruleset.demands("peek", key)))
+        demands = self._ruleset.demands("peek", key)
+        return self._ruleset.inspections(demands, self._face.inspect(demands))
 
     def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
@@ -254,9 +258,7 @@ class Limiter(_Limiter):
     def __enter__(self) -> Limiter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _wait(self, key: Keys, demands: list[Demand], timeout: float | None) -> tuple[Decision, Outcome | None]:
@@ -268,9 +270,7 @@ class Limiter(_Limiter):
         except RateLimited as error:
             self._tell(key, error.decision)
             raise
-        if self._on_decision is not None:
-            self._tell(key, decision)
-        return decision, outcome
+        return decision if self._on_decision is None else self._tell(key, decision), outcome
 
     def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
         demands = self._ruleset.demands(operation, key, cost)
@@ -328,7 +328,7 @@ class AsyncLimiter(_Limiter):
     async def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show how each rule, by name, stores the key: the state in words, the raw value, TTL and bytes."""
         demands = self._ruleset.demands("peek", key)
-        return self._ruleset.inspections(await flows.result(self._face.inspect(demands)))
+        return self._ruleset.inspections(demands, await flows.result(self._face.inspect(demands)))
 
     async def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
@@ -369,9 +369,7 @@ class AsyncLimiter(_Limiter):
     async def __aenter__(self) -> AsyncLimiter:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def _wait(self, key: Keys, demands: list[Demand], timeout: float | None) -> tuple[Decision, Outcome | None]:
@@ -383,9 +381,7 @@ class AsyncLimiter(_Limiter):
         except RateLimited as error:
             self._tell(key, error.decision)
             raise
-        if self._on_decision is not None:
-            self._tell(key, decision)
-        return decision, outcome
+        return decision if self._on_decision is None else self._tell(key, decision), outcome
 
     async def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
         demands = self._ruleset.demands(operation, key, cost)

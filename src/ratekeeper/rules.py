@@ -111,6 +111,8 @@ def named(rules: Rules) -> dict[str, Rule]:
     """Give each rule its name: its name in a mapping, otherwise its canonical text."""
     if isinstance(rules, Mapping):
         result = {_name(name): _one(name, rule) for name, rule in rules.items()}
+        for name, rule in result.items():
+            _check_meaning(name, rule)
     else:
         given = [rules] if isinstance(rules, (*ALGORITHMS, str)) else rules
         if isinstance(given, bytes) or not isinstance(given, Iterable):
@@ -142,6 +144,20 @@ def _name(name: object) -> str:
     if not 1 <= len(name) <= 100:
         raise InvalidRule(f"a rule's name must have from 1 to 100 characters, not {rates.show(name)}")
     return name
+
+
+def _check_meaning(name: str, rule: Rule) -> None:
+    """Raise InvalidRule if a name is the text of another rule: they would share their usage."""
+    if name.partition(" ")[0] not in BY_NAME or name == rule.text:
+        return
+    try:
+        meant = parse(name)
+    except InvalidRule:
+        return
+    if name == meant[0].text:
+        raise InvalidRule(
+            f"rule {name!r} is named like another rule, but is {rule.text!r}; give it a name that is not a rule's text"
+        )
 
 
 def _checked(rule: object) -> Rule:

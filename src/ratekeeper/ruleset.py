@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Literal, TypeVar
 
 from ratekeeper import arguments, keys
 from ratekeeper.algorithms.rule import Rule
@@ -16,6 +17,8 @@ from ratekeeper.stores.protocol import Binding, Demand, Inspection, Key, Operati
 
 Keys = Key | Mapping[str, Key]
 Costs = int | Mapping[str, int]
+StoredBy = Literal["name", "text"]
+_Answer = TypeVar("_Answer")
 _MICROSECONDS = 1_000_000
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 
@@ -23,10 +26,12 @@ _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 class Ruleset:
     """One or more named rules that are decided together."""
 
-    def __init__(self, rules: Rules, prefix: str, group: str | None = None) -> None:
+    def __init__(self, rules: Rules, prefix: str, group: str | None = None, stored_by: StoredBy = "name") -> None:
         self.bindings = tuple(
-            Binding(name, rule, (prefix, rule.algorithm, name), group) for name, rule in named(rules).items()
+            Binding(name, rule, (prefix, rule.algorithm, name if stored_by == "name" else rule.text), group)
+            for name, rule in named(rules).items()
         )
+        self._may_meet = len({binding.space for binding in self.bindings}) < len(self.bindings)
         self.shapes = any(binding.rule.shapes for binding in self.bindings)
         self._only = self.bindings[0] if len(self.bindings) == 1 else None
 
@@ -40,7 +45,8 @@ class Ruleset:
         if type(key) is str and 0 < len(key) <= keys.SURELY_SHORT and type(cost) is int and cost > 0:  # nearly always
             if self._only is not None:
                 return [_new(Demand, (self._only, key, cost, operation, True, None))]
-            return [_new(Demand, (binding, key, cost, operation, True, None)) for binding in self.bindings]
+            demands = [_new(Demand, (binding, key, cost, operation, True, None)) for binding in self.bindings]
+            return Joined(demands) if self._may_meet else demands
         names = [binding.name for binding in self.bindings]
         key_of = arguments.by_name("key", key, names, keys.check)
         cost_of = self.costs("cost", cost)
@@ -54,7 +60,7 @@ class Ruleset:
         ]
         if not demands:
             raise InvalidRule(f"cost {show(cost)} leaves every rule out")
-        return demands
+        return Joined(demands) if self._may_meet else demands
 
     def costs(self, argument: str, cost: Costs) -> dict[str, int]:
         """Check a cost for all rules, or a mapping of costs, and return the cost of each rule that has one."""
@@ -70,7 +76,7 @@ class Ruleset:
             decision = combine(
                 [
                     from_answer(demand.binding.name, demand.binding.rule.limit, answer)
-                    for demand, answer in zip(demands, outcome.answers, strict=True)
+                    for demand, answer in _answered(demands, outcome.answers)
                 ]
             )
         return decision._replace(degraded=True) if outcome.degraded else decision
@@ -79,17 +85,39 @@ class Ruleset:
         """Admit everything, as if all keys were untouched."""
         return self.decision(demands, Outcome(0, [(True, demand.binding.rule.limit, 0, 0, 0) for demand in demands]))
 
-    def inspections(self, inspections: Sequence[Inspection]) -> dict[str, Inspection]:
+    def inspections(self, demands: Sequence[Demand], inspections: Sequence[Inspection]) -> dict[str, Inspection]:
         """Return the inspection of each rule's key, by the rule's name."""
-        return {binding.name: seen for binding, seen in zip(self.bindings, inspections, strict=True)}
+        return {demand.binding.name: seen for demand, seen in _answered(demands, inspections)}
+
+
+class Joined(list[Demand]):
+    """The demands of rules that may be stored as one: those on one key are one demand, for the sum of their costs."""
+
+    def __init__(self, given: Sequence[Demand]) -> None:
+        self._given = given
+        self._places: list[int] = []
+        """For each demand that was given, the place of the one that it became part of."""
+        place_of: dict[tuple[object, Key], int] = {}
+        for demand in given:
+            place = place_of.setdefault((demand.binding.space, demand.key), len(self))
+            self._places.append(place)
+            if place == len(self):
+                self.append(demand)
+            else:
+                self[place] = self[place]._replace(cost=self[place].cost + demand.cost)
+
+    def answered(self, answers: Sequence[_Answer]) -> list[tuple[Demand, _Answer]]:
+        """Return each demand that was given, with the answer to the one that it became part of."""
+        return [(demand, answers[place]) for demand, place in zip(self._given, self._places, strict=True)]
+
+
+def _answered(demands: Sequence[Demand], answers: Sequence[_Answer]) -> Iterable[tuple[Demand, _Answer]]:
+    return demands.answered(answers) if isinstance(demands, Joined) else zip(demands, answers, strict=True)
 
 
 def give_backs(demands: Sequence[Demand], receipts: Sequence[Receipt]) -> list[Demand]:
     """Return the demands that give back what these demands were charged, with their receipts."""
-    return [
-        demand._replace(operation="give_back", receipt=receipt)
-        for demand, receipt in zip(demands, receipts, strict=True)
-    ]
+    return [demand._replace(operation="give_back", receipt=receipt) for demand, receipt in _answered(demands, receipts)]
 
 
 def admits(outcome: Outcome) -> bool:

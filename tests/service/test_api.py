@@ -136,9 +136,23 @@ def test_a_key_is_a_text_a_number_or_several(service, key, made):
     assert post(service, "hit", {"key": made(key), "rule": "fixed-window 5/week"}).status_code == 200
 
 
-def test_rules_under_different_names_count_for_themselves(service, key):
-    post(service, "hit", {"key": key, "rules": {"a": "fixed-window 5/day"}})
-    assert post(service, "peek", {"key": key, "rules": {"b": "fixed-window 5/day"}}).json()["remaining"] == 5
+def test_a_rule_is_the_same_rule_under_any_name(service, key):
+    answer = post(service, "hit", {"key": key, "rules": {"a": "fixed-window 5/month"}}).json()
+    assert (answer["rule"], answer["remaining"]) == ("a", 4)
+    assert post(service, "hit", {"key": key, "rules": {"b": "fixed-window 5/month"}}).json()["remaining"] == 3
+    assert post(service, "hit", {"key": key, "rule": "fixed-window 5/month"}).json()["remaining"] == 2
+
+
+def test_equal_rules_with_the_same_key_are_charged_together(service, key):
+    rules = {"user": "fixed-window 5/month", "tenant": "fixed-window 5/month"}
+    same = {"rules": rules, "keys": {"user": key, "tenant": key}, "cost": {"user": 1, "tenant": 2}}
+    answer = post(service, "hit", same).json()
+    assert {name: layer["remaining"] for name, layer in answer["layers"].items()} == {"user": 2, "tenant": 2}
+    denied = post(service, "hit", same)
+    assert (denied.status_code, denied.json()["remaining"]) == (429, 2)
+    apart = {"rules": rules, "keys": {"user": key, "tenant": f"{key} tenant"}}
+    answer = post(service, "hit", apart).json()
+    assert {name: layer["remaining"] for name, layer in answer["layers"].items()} == {"user": 1, "tenant": 4}
 
 
 @pytest.mark.parametrize("name", SIX)

@@ -113,28 +113,71 @@ def guarded(request):
     guarded.stop()
 
 
-@pytest.mark.parametrize("operation", ["charge", "refund", "reset"])
+NEED_THE_TOKEN = ["charge", "refund", "reset", "inspect"]
+
+
+@pytest.mark.parametrize("operation", NEED_THE_TOKEN)
 @pytest.mark.parametrize(
     "authorization", [None, "", "Bearer", "Bearer open", "Basic open sesame", "open sesame", "Bearer é"]
 )
-def test_what_changes_more_than_a_hit_needs_the_token(guarded, operation, authorization):
+def test_what_changes_or_shows_more_than_a_hit_needs_the_token(guarded, operation, authorization):
     headers = {} if authorization is None else {"authorization": authorization.encode()}
     answer = guarded.ask("POST", f"/v1/{operation}", json=HIT, headers=headers)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
 
 
-@pytest.mark.parametrize("operation", ["charge", "refund", "reset"])
+@pytest.mark.parametrize("operation", NEED_THE_TOKEN)
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
 def test_who_has_the_token_may_do_it(guarded, operation, scheme):
     headers = {"authorization": f"{scheme} open sesame"}
     assert guarded.ask("POST", f"/v1/{operation}", json=HIT, headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("operation", ["hit", "peek", "inspect"])
-def test_a_hit_and_a_look_need_no_token(guarded, operation):
+@pytest.mark.parametrize("operation", ["hit", "peek"])
+def test_a_hit_and_a_peek_need_no_token(guarded, operation):
     assert guarded.ask("POST", f"/v1/{operation}", json=HIT).status_code == 200
 
 
 def test_a_name_that_was_allowed_is_answered(guarded):
     assert guarded.ask("GET", "/healthz", headers={"host": "limits.example:8080"}).status_code == 200
     assert guarded.ask("GET", "/healthz", headers={"host": "other.example:8080"}).status_code == 421
+
+
+NOT_LOCAL = {  # what a service without a token sees of a caller that is somewhere else
+    "another machine": {"peer": "192.0.2.1"},
+    "another machine, over IPv6": {"peer": "2001:db8::1"},
+    "an unknown peer": {"peer": ""},
+    "who says that it is local": {"peer": "192.0.2.1", "headers": {"x-forwarded-for": "127.0.0.1"}},
+    "a proxy": {"headers": {"x-forwarded-for": "192.0.2.1"}},
+    "a proxy that believes its caller": {"headers": {"x-forwarded-for": "127.0.0.1", "host": "localhost"}},
+    "a proxy that speaks of itself": {"headers": {"via": "1.1 proxy"}},
+    "a proxy of today": {"headers": {"forwarded": "for=127.0.0.1"}},
+    "nginx": {"headers": {"x-real-ip": "127.0.0.1"}},
+    "Cloudflare": {"headers": {"cf-connecting-ip": "127.0.0.1"}},
+    "a proxy that hands on the host": {"headers": {"host": "limits.example"}},
+    "a proxy that hands on an address": {"headers": {"host": "192.0.2.1:8080"}},
+    "the address of all": {"headers": {"host": "0.0.0.0:8080"}},
+}
+
+
+@pytest.mark.parametrize("operation", NEED_THE_TOKEN)
+@pytest.mark.parametrize("asked", NOT_LOCAL.values(), ids=NOT_LOCAL)
+def test_without_a_token_only_callers_on_this_machine_may_do_it(asked, operation):
+    app = InProcess(hosts=["limits.example"], playground=False)
+    answer = app.ask("POST", f"/v1/{operation}", json=HIT, **asked)
+    assert (answer.status_code, answer.headers["content-type"]) == (403, "application/problem+json")
+    assert answer.json()["detail"].startswith("without a token, this call is for callers on this machine only")
+    assert app.ask("POST", "/v1/hit", json=HIT, **asked).status_code == 200
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "127.1.2.3", "[::1]:8080", "[::1]"])
+def test_a_caller_on_this_machine_needs_no_token_if_there_is_none(peer, host):
+    app = InProcess(playground=False)
+    assert app.ask("POST", "/v1/reset", json=HIT, peer=peer, headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "via", "x-real-ip", "X-Forwarded-Host"])
+def test_a_server_knows_a_proxy_on_its_machine_by_its_headers(served, header):
+    assert served.ask("POST", "/v1/inspect", json=HIT).status_code == 200
+    assert served.ask("POST", "/v1/inspect", json=HIT, headers={header: "127.0.0.1"}).status_code == 403

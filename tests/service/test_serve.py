@@ -126,7 +126,7 @@ def test_it_is_open_to_others_with_the_token_of_a_file(tmp_path):
 @pytest.mark.parametrize("host", ["localhost", "::1"])
 def test_the_host_may_be_a_name_or_an_address_of_any_kind(host):
     served = Served("memory://", "--host", host)
-    assert served.ask("GET", "/healthz").status_code == 200
+    assert served.ask("POST", "/v1/reset", json={"key": "k", "rule": "1/s"}).status_code == 200
     served.stop()
 
 

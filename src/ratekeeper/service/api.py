@@ -26,7 +26,7 @@ def mount(router: Router, service: Service) -> None:
     api = Api(service)
     router.add("POST", "/v1/hit", api.hit)
     router.add("POST", "/v1/peek", api.peek)
-    router.add("POST", "/v1/inspect", api.inspect)
+    router.add("POST", "/v1/inspect", api.inspect, needs_token=True)
     router.add("POST", "/v1/charge", api.charge, needs_token=True)
     router.add("POST", "/v1/refund", api.refund, needs_token=True)
     router.add("POST", "/v1/reset", api.reset, needs_token=True)

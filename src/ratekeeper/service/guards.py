@@ -1,4 +1,4 @@
-"""Guards: requests from pages of other sites are rejected, and some calls require the token."""
+"""Guards: requests from pages of other sites are rejected, and some calls require the token or a local caller."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from ratekeeper.service.web import JSON, Problem, ServiceRequest
 
 _SAFE = ("GET", "HEAD")
 _FROM_HERE = (b"same-origin", b"none")  # none: a typed address or a bookmark
+_BY_A_PROXY = {  # headers that a proxy adds
+    *(b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"),
+    *(b"cf-connecting-ip", b"true-client-ip"),
+}
 
 
 class Guards:
@@ -41,8 +45,10 @@ class Guards:
             _check_content_type(headers)
 
     def check_token(self, request: ServiceRequest) -> None:
-        """Raise a problem if the token is missing or wrong."""
+        """Raise a problem if the token is missing or wrong or, if there is none, the caller is not on this machine."""
         if self._token is None:
+            if not _is_local(request):
+                raise Problem(403, "without a token, this call is for callers on this machine only; set a token")
             return
         scheme, _, given = request.headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
@@ -71,11 +77,28 @@ def host_name(host: str) -> str | None:
 
 
 def _is_address(name: str) -> bool:
+    return _address(name) is not None
+
+
+def _address(name: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        address = ipaddress.ip_address((name or "").removeprefix("[").removesuffix("]"))
     except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _is_local(request: ServiceRequest) -> bool:
+    """Tell whether a request comes from this machine.
+
+    The peer of the connection may be a proxy on this machine, whose callers are anywhere. It gives itself away by its
+    headers, or by a Host that is not local. One that hides both must add the token, which is then required of all.
+    """
+    if not _BY_A_PROXY.isdisjoint(request.headers):
         return False
-    return True
+    host = host_name(request.headers.get(b"host", b"").decode("latin-1"))
+    peer, named = _address(request.client), _address(host)
+    return peer is not None and peer.is_loopback and (host == "localhost" or (named is not None and named.is_loopback))
 
 
 def _is_navigation(request: ServiceRequest) -> bool:

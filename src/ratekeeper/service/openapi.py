@@ -244,6 +244,7 @@ def _post(
         operation["parameters"] = [_ALWAYS_200]
     if needs_token:
         responses["401"] = _problem("The token is missing or wrong.")
+        responses["403"] = _problem("From another site's page or, if there is no token, from another machine.")
         operation["security"] = [{"token": []}, {}]
     return {"post": operation}
 
@@ -272,7 +273,7 @@ def document() -> Schema:
             "/v1/charge": _post("Consume the cost unconditionally", decision, decides=True, needs_token=True),
             "/v1/refund": _post("Give back, at most what is in use", decision, decides=True, needs_token=True),
             "/v1/reset": _post("Delete the usage of the key", ok, needs_token=True),
-            "/v1/inspect": _post("Show how the key is stored", seen),
+            "/v1/inspect": _post("Show how the key is stored", seen, needs_token=True),
             "/v1/live": _get("Return decision counts, in total and per second", _LIVE),
             "/healthz": _get("Check that the process is running", health),
             "/readyz": _get("Check the store; the service keeps deciding while it is unavailable", ready),

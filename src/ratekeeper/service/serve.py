@@ -30,7 +30,7 @@ MAX_HEADER_BYTES = 16 * 1024
 GRACE = 5.0  # seconds that requests in progress have when the service is stopped
 _EPILOG = """\
 The token is read from --token-file or from the environment variable RATEKEEPER_TOKEN. It is required unless --host
-is a loopback address. Clients that do not send it can hit, peek and inspect, but not change anything else.
+is a loopback address. Clients that do not send it can hit and peek, but not change or see anything else.
 
 example:
   ratekeeper serve --store redis://localhost:6379/0

@@ -50,8 +50,20 @@ class Service:
         return known
 
     def keep(self, key: Hashable, rules: RulesGiven, *, prefix: str = "ratekeeper") -> HttpLimiter:
-        """Make a limiter and keep it under a key; the least recently used one is dropped."""
-        made = AsyncLimiter(rules, self.store, prefix=prefix, deadline=self._deadline, notices=self.notices)
+        """Make a limiter and keep it under a key; the least recently used one is dropped.
+
+        Clients choose the rules and their names. So rules are stored by their texts, and no name reaches another rule's
+        usage; and all of a prefix count as one where a full store divides its room, however many there are.
+        """
+        made = AsyncLimiter(
+            rules,
+            self.store,
+            prefix=prefix,
+            group=prefix,
+            deadline=self._deadline,
+            notices=self.notices,
+            stored_by="text",
+        )
         limiter = HttpLimiter(made, Headers())
         self._limiters[key] = limiter
         if len(self._limiters) > MAX_LIMITERS:

@@ -183,7 +183,7 @@ class Router:
         """Add a handler for a method and a path, in which {name} matches one segment.
 
         A later handler for the same method and path replaces an earlier one. With `needs_token`, requests must send
-        the token if the service has one.
+        the token or, if the service has none, come from this machine.
         """
         if "{" in path:
             pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path))
