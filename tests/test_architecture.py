@@ -431,6 +431,14 @@ def named_in_map(package):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_nobody_asks_which_store_it_is(path):  # what differs is in the protocol
+    calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
+    checks = [ast.unparse(call) for call in calls if ast.unparse(call.func) in {"isinstance", "issubclass"}]
+    kinds = {"MemoryStore", "SqliteStore", "RedisStore", "AsyncRedisStore"}
+    assert [check for check in checks if kinds & set(re.findall(r"\w+", check))] == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_no_module_needs_scrolling_for_minutes(path):
     assert len(path.read_text("utf-8").splitlines()) <= 400
 

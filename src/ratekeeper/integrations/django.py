@@ -34,7 +34,7 @@ from ratekeeper.integrations import django_settlement
 from ratekeeper.integrations.wsgi import MAX_HELD, EnvironRequest
 from ratekeeper.rates import show
 from ratekeeper.ruleset import Costs
-from ratekeeper.stores import AsyncRedisStore, Store
+from ratekeeper.stores import Store
 
 __all__ = ["AsyncDjangoRequest", "DjangoRequest", "RateLimitMiddleware", "Route", "limited"]
 
@@ -202,7 +202,7 @@ async def serve_async(
 async def _close_connections(request: HttpRequest, admission: Admission) -> None:
     """Close connections that belong to an event loop that Django made for one view only, as it does under WSGI."""
     store = admission.http_limiter.limiter.store
-    if isinstance(store, AsyncRedisStore) and not hasattr(request, "scope"):
+    if store.is_per_loop and not hasattr(request, "scope"):
         await store.close()
 
 

@@ -31,6 +31,7 @@ class MemoryStore:
     """
 
     may_be_away = False
+    is_per_loop = False
 
     def __init__(self, max_keys: int = 1_000_000) -> None:
         if isinstance(max_keys, bool) or not isinstance(max_keys, int):

@@ -131,6 +131,8 @@ class Store(Layer, Protocol):
 
     may_be_away: bool
     """Whether it may fail to answer; if so, a limiter needs a fallback."""
+    is_per_loop: bool
+    """Whether each event loop has connections of its own; `close` closes those of the running loop."""
 
     def for_threads(self) -> Store:
         """Return this store for use by a `Limiter`; TypeError if its calls must be awaited."""

@@ -52,6 +52,7 @@ class SqliteStore:
     """Keeps state in a file on this machine, for threads and event loops of any number of processes."""
 
     may_be_away = True
+    is_per_loop = False
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked(path)
@@ -287,6 +288,7 @@ class AsyncFace:
     """A SqliteStore for an `AsyncLimiter`: returns what it can decide at once, and awaits the lock otherwise."""
 
     may_be_away = True
+    is_per_loop = False
 
     def __init__(self, store: SqliteStore) -> None:
         import asyncio

@@ -76,7 +76,7 @@ class AsyncioBatches:
         pending.append(request)
         return future
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give up what is in flight."""
         self._closed = True
         while self._waiting:

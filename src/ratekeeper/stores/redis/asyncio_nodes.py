@@ -69,7 +69,7 @@ class AsyncioNodes:
         if self._under_way:
             await asyncio.wait(self._under_way)
         for batches in self._batches.values():
-            batches.close()
+            await batches.close()
 
 
 class _TaskAsking:

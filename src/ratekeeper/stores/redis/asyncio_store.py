@@ -27,6 +27,8 @@ class _OfLoop(NamedTuple):
 class AsyncRedisStore(BaseRedisStore):
     """Keeps state on Redis servers, for event loops; each loop has connections of its own."""
 
+    is_per_loop = True
+
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         super().__init__(source, for_asyncio=True, remember_denials=remember_denials)
         self._loops: dict[asyncio.AbstractEventLoop, _OfLoop] = {}
@@ -63,10 +65,8 @@ class AsyncRedisStore(BaseRedisStore):
     async def close(self) -> None:
         """Close this loop's connections; the next decision opens new ones."""
         below, connections = self._loops.pop(asyncio.get_running_loop(), (None, None))
-        if isinstance(below, AsyncioNodes):
+        if below is not None:
             await below.close()
-        elif below is not None:
-            below.close()
         if connections is not None:
             await connections.close()
 

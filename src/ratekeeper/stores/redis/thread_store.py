@@ -17,6 +17,8 @@ from ratekeeper.stores.redis.thread_nodes import ThreadNodes
 class RedisStore(BaseRedisStore):
     """Keeps state on Redis servers, for threads. It has no background thread."""
 
+    is_per_loop = False
+
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         super().__init__(source, for_asyncio=False, remember_denials=remember_denials)
         self._begin()
