@@ -1,7 +1,9 @@
 """Where time comes from: ManualClock, injected callables, and nothing else."""
 
 import ast
+import math
 import time
+import uuid
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -9,9 +11,12 @@ from pathlib import Path
 import pytest
 
 import ratekeeper
-from ratekeeper import FixedWindow, Limiter, TokenBucket
+from ratekeeper import FixedWindow, Limiter, StoreUnavailable, TokenBucket
+from ratekeeper.algorithms import ALGORITHMS
 from ratekeeper.clock import SteeredClock, stopwatch, wall_clock
 from ratekeeper.testing import ManualClock
+from tests import servers
+from tests.faces import FACES
 
 SOURCE = Path(ratekeeper.__file__).parent
 CLOCK_READS = {
@@ -243,3 +248,31 @@ def test_nothing_but_the_clock_module_reads_a_clock():
 
 def test_the_search_for_clock_reads_finds_those_of_the_clock_module():
     assert [read.split()[-1] for read in clock_reads(SOURCE / "clock.py")] == ["time.time_ns", "time.monotonic_ns"]
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def url(request, tmp_path):
+    return {
+        "memory": lambda: "memory://",
+        "sqlite": lambda: f"sqlite:///{tmp_path / 'limits.db'}",
+        "redis": lambda: servers.shared(servers.newest()).url,
+    }[request.param]()
+
+
+@pytest.mark.parametrize("face", FACES.values(), ids=FACES)
+@pytest.mark.parametrize(
+    "rule", [algorithm.of(3, 3_600_000_000) for algorithm in ALGORITHMS], ids=lambda rule: rule.text
+)
+def test_a_clock_that_shows_no_int_is_an_error_and_consumes_nothing(face, url, rule):
+    now_ns = [1_700_000_000_000_000_000]
+    limiter = face(rule, url, clock=lambda: now_ns[0], prefix=f"test {uuid.uuid4()}", on_error="raise", deadline=30)
+    assert limiter.hit("a")
+    for reading in (math.nan, math.inf, 1.7e18, None, "1700000000", Fraction(17, 10)):
+        now_ns[0] = reading
+        for method in ("hit", "peek", "charge", "take"):
+            for key in ("a", "b", ("a", "b")):
+                with pytest.raises((TypeError, StoreUnavailable), match="clock must return integer nanoseconds, not "):
+                    getattr(limiter, method)(key)
+    now_ns[0] = 1_700_000_000_000_000_001
+    assert [limiter.peek(key).remaining for key in ("a", "b", ("a", "b"))] == [2, 3, 3]
+    limiter.close()

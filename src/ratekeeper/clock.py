@@ -13,6 +13,14 @@ wall_clock: Clock = time.time_ns
 stopwatch: Clock = time.monotonic_ns
 
 
+def no_time(shown: object) -> TypeError:
+    """Return the error for a clock that does not show an int.
+
+    A float that is not a number is neither before nor after any time, so every decision would be admitted.
+    """
+    return TypeError(f"clock must return integer nanoseconds, not {repr(shown)[:80]}")
+
+
 @runtime_checkable
 class SteeredClock(Protocol):
     """A clock that is moved by hand. It notifies its subscribers when it has moved, so that they need not poll."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ratekeeper import keys
-from ratekeeper.clock import Clock, wall_clock
+from ratekeeper.clock import Clock, no_time, wall_clock
 from ratekeeper.decision import NO_LAYERS, Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
@@ -109,7 +109,7 @@ class MemoryStore:
         """Return a fast path to hit one rule with a str key and an int cost: `execute` with its calls inlined."""
         free = self._lock.free
         eviction = self._eviction
-        clock = self._clock
+        clock = wall_clock if self._clock is wall_clock else self._now_ns
         table = self._tables[binding.space]
         states = table.states
         get = states.get
@@ -186,20 +186,22 @@ class MemoryStore:
                 del self._tables[space]
 
     def _execute(self, demands: Sequence[Demand]) -> Outcome:
-        now = self._now()
+        now = self._now_ns() // 1000
         answers = carry_out(demands, now, self._state, self._write)
         if now >= self._eviction.due:
             self._eviction.collect(now)
         return _new(Outcome, (now, answers, False, 0, ()))
 
     def _inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
-        now = self._now()
+        now = self._now_ns() // 1000
         return [self._inspection(demand, now) for demand in demands]
 
     def _snapshot(self, demands: Sequence[Demand]) -> Snapshot:
         states = [self._state(demand) for demand in demands]
         rules = [demand.binding.rule for demand in demands]
-        return Snapshot(self._now(), rules, [state[:] if isinstance(state, array) else state for state in states])
+        return Snapshot(
+            self._now_ns() // 1000, rules, [state[:] if isinstance(state, array) else state for state in states]
+        )
 
     def _close(self) -> None:
         self._eviction.clear()
@@ -208,8 +210,11 @@ class MemoryStore:
             table.cohorts.clear()
             table.emptied.clear()
 
-    def _now(self) -> int:
-        return self._clock() // 1000
+    def _now_ns(self) -> int:
+        now_ns = self._clock()
+        if not isinstance(now_ns, int):
+            raise no_time(now_ns)
+        return now_ns
 
     def _state(self, demand: Demand) -> Any:
         return self._tables[demand.binding.space].states.get(demand.key)

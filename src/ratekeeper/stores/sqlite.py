@@ -17,7 +17,7 @@ from typing import Any
 
 from ratekeeper import flows, forks
 from ratekeeper.algorithms.rule import Rule
-from ratekeeper.clock import Clock, stopwatch, wall_clock
+from ratekeeper.clock import Clock, no_time, stopwatch, wall_clock
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
@@ -148,7 +148,7 @@ class SqliteStore:
 
     def decide(self, demands: Sequence[Demand]) -> Outcome:
         """Decide or change all demands."""
-        now = self._clock() // 1000
+        now = self._now()
         work = Work(self._database, self._name)
         answers = carry_out(demands, now, work.read, work.write)
         self._database.write(work.changes, now)
@@ -156,13 +156,13 @@ class SqliteStore:
 
     def look(self, demands: Sequence[Demand]) -> Snapshot:
         """Read all states."""
-        now = self._clock() // 1000
+        now = self._now()
         work = Work(self._database, self._name)
         return Snapshot(now, [demand.binding.rule for demand in demands], [work.read(demand) for demand in demands])
 
     def show(self, demands: Sequence[Demand]) -> list[Inspection]:
         """Read all states as they are stored."""
-        now = self._clock() // 1000
+        now = self._now()
         return [self._inspection(demand, now) for demand in demands]
 
     def _inspection(self, demand: Demand, now: int) -> Inspection:
@@ -175,6 +175,12 @@ class SqliteStore:
             return Inspection(rule.text, dict(rule.words(None, now)), None, None, 0, now / 1e6, shown)
         size = len(name) + len(found[0]) + _ROW_BYTES
         return Inspection(rule.text, dict(rule.words(state, now)), found[0], ttl / 1e6, size, now / 1e6, shown)
+
+    def _now(self) -> int:
+        now_ns = self._clock()
+        if not isinstance(now_ns, int):
+            raise no_time(now_ns)
+        return now_ns // 1000
 
     def _name(self, demand: Demand) -> bytes:
         bound = self._bound.get(id(demand.binding))  # missing if the limiter is gone

@@ -6,7 +6,7 @@ import binascii
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, get_args
 
-from ratekeeper.clock import Clock
+from ratekeeper.clock import Clock, no_time
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.stores.names import head_of, identity_of
@@ -230,7 +230,10 @@ class Codec:
         """Return the injected clock's time in microseconds; None if the server's own time counts."""
         if self.clock is None:
             return None
-        now = self.clock() // 1000
+        now_ns = self.clock()
+        if not isinstance(now_ns, int):
+            raise no_time(now_ns)
+        now = now_ns // 1000
         if now < 0:
             raise InvalidRule(f"clock shows {now} us, which is before 1970; Redis stores need a later time")
         return now
