@@ -13,7 +13,7 @@ import pytest
 import ratekeeper
 from ratekeeper import FixedWindow, Limiter, StoreUnavailable, TokenBucket
 from ratekeeper.algorithms import ALGORITHMS
-from ratekeeper.clock import SteeredClock, stopwatch, wall_clock
+from ratekeeper.clock import stopwatch, wall_clock
 from ratekeeper.testing import ManualClock
 from tests import servers
 from tests.faces import FACES
@@ -167,15 +167,6 @@ def test_a_subscriber_may_unsubscribe_while_it_is_told():
     clock.advance(1)
     clock.advance(1)
     assert seen == ["moved"]
-
-
-def test_a_manual_clock_is_one_that_is_steered():
-    assert isinstance(ManualClock(), SteeredClock)
-
-
-@pytest.mark.parametrize("clock", [wall_clock, stopwatch, lambda: 0])
-def test_a_plain_callable_is_not_steered(clock):
-    assert not isinstance(clock, SteeredClock)
 
 
 def test_the_default_is_the_wall_clock_and_waits_are_measured_with_a_stopwatch():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 Clock = Callable[[], int]
-"""Returns integer nanoseconds since the epoch, like ``time.time_ns``."""
+"""Returns integer nanoseconds since the epoch, like ``time.time_ns``.
+
+A clock that is moved by hand also has `subscribe`, as `testing.ManualClock` does: waiters sleep until it moves.
+"""
 
 wall_clock: Clock = time.time_ns
 stopwatch: Clock = time.monotonic_ns
@@ -19,14 +21,3 @@ def no_time(shown: object) -> TypeError:
     A float that is not a number is neither before nor after any time, so every decision would be admitted.
     """
     return TypeError(f"clock must return integer nanoseconds, not {repr(shown)[:80]}")
-
-
-@runtime_checkable
-class SteeredClock(Protocol):
-    """A clock that is moved by hand. It notifies its subscribers when it has moved, so that they need not poll."""
-
-    def __call__(self) -> int: ...
-
-    def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
-        """Call `moved` after every move; return a function that ends the subscription."""
-        ...
