@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from ratekeeper import AsyncLimiter, FixedWindow, Limiter, StoreUnavailable
 
 RULE = FixedWindow(10**9, "365d")
+ONCE = "(logged once; see .notices)"
 DEADLINE = 0.1
 SLOWEST, BACK = DEADLINE + 0.02, 1.5  # seconds, as promised: for an answer, and for the return to Redis
 PATIENCE = 60  # seconds until a drill gives up: far beyond ten times what is promised
@@ -216,13 +218,22 @@ def check(crowds: list[Crowd], lines: list[str]) -> None:
     """Raise unless every caller got a decision in time, and each change of state was logged once; Redis is back."""
     for crowd in crowds:
         crowd.check()
-    away, back = (sum(word in line for line in lines) for word in (" is away", " is back"))
     openings = sum(crowd.breaker.openings for crowd in crowds)
     still_away = sum(crowd.breaker.is_open for crowd in crowds)
     assert not (quiet and still_away), "Redis is taken to be away although it is back"
-    assert (away, back, len(lines)) == (openings, openings - still_away, away + back), (
-        f"{openings} times away, logged {away} times, and {back} times back, in {len(lines)} lines"
+    changes = without_notices(lines, crowds)
+    away, back = (sum(word in line for line in changes) for word in (" is away", " is back"))
+    assert (away, back, len(changes)) == (openings, openings - still_away, away + back), (
+        f"{openings} times away, logged {away} times, and {back} times back, in {len(changes)} lines"
     )
+
+
+def without_notices(lines: list[str], crowds: list[Crowd]) -> list[str]:
+    """Return the lines that tell of a change of state; raise if a limiter gave another reason more than once."""
+    notices = [line for line in lines if line.endswith(ONCE)]
+    reasons = Counter(line.partition(";")[0] for line in notices)
+    assert max(reasons.values(), default=0) <= len(crowds), f"logged more than once: {notices}"
+    return [line for line in lines if not line.endswith(ONCE)]
 
 
 def check_on_error(url: str) -> None:
