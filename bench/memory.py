@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench.contestants import OUR_CONTESTANTS, PEER_CONTESTANTS, ROOM, SHAPING, Contestant, pick
 from bench.tables import by_contestant, section, table
-from bench.timing import Measurement, Target, settle
+from bench.timing import Measurement, Target, clean_up
 
 NAME = "memory"
 TITLE = "Memory"
@@ -53,7 +53,7 @@ def bytes_left(contestant: Contestant, keys: int, hits: int) -> int:
     hit = contestant.make(2 * hits, ROOM)
     for number in range(hits):
         hit(f"user:{number % keys}")
-    settle()
+    clean_up()
     gc.collect()
     after, _ = tracemalloc.get_traced_memory()
     return after - before

@@ -55,12 +55,12 @@ def interleave(
         shuffle(order)
         for label in order:
             samples[label].append(tasks[label]())
-            settle()
+            clean_up()
     return {label: tuple(values) for label, values in samples.items()}
 
 
-def settle() -> None:
-    """Finish clean-up left to a timer thread or to the garbage collector; otherwise the next task pays for it."""
+def clean_up() -> None:
+    """Finish the clean-up left to a timer thread or to the garbage collector; otherwise the next task pays for it."""
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):
             thread.join()

@@ -11,7 +11,7 @@ from ratekeeper.algorithms import ALGORITHMS
 
 # What Redis is not asked for: how a rule is made and described, and how a state is read.
 ONLY_IN_PYTHON = {"of", "load", "dump", "restore", "share", "words", "packed", "parts", "shared"}
-STEPS = {"settle", "decide", "charge", "refund", "give_back", "expires_at"}
+STEPS = {"usage_at", "decide", "charge", "refund", "give_back", "expires_at"}
 
 
 def module_of(algorithm):

@@ -37,7 +37,7 @@ local function capped(rule, whole, part)
   return whole, part
 end
 
-local function settle(rule, state, now)
+local function usage_at(rule, state, now)
   if not state then
     return 0, 0, now
   end
@@ -66,7 +66,7 @@ end
 
 local function decide(rule, state, now, cost, consume)
   local capacity, period_us, shapes = rule[1], rule[3], rule[4]
-  local whole, part, at = settle(rule, state, now)
+  local whole, part, at = usage_at(rule, state, now)
   local lead = at - now
   local left = capacity - whole - (part > 0 and 1 or 0)
   if left < cost then
@@ -87,13 +87,13 @@ if alone then -- a single hit needs no more
 end
 
 function step.charge(rule, state, now, cost)
-  local whole, part, at = settle(rule, state, now)
+  local whole, part, at = usage_at(rule, state, now)
   whole, part = capped(rule, whole + cost, part)
   return {whole, part, at, rule[3]}
 end
 
 local function lower(rule, state, now, whole_less, part_less)
-  local whole, part, at = settle(rule, state, now)
+  local whole, part, at = usage_at(rule, state, now)
   whole, part = whole - whole_less, part - part_less
   if part < 0 then
     whole, part = whole - 1, part + rule[3]
@@ -106,7 +106,7 @@ function step.refund(rule, state, now, cost)
 end
 
 function step.give_back(rule, state, now, cost, charged_at, ends_at)
-  local _, _, at = settle(rule, state, now)
+  local _, _, at = usage_at(rule, state, now)
   if charged_at > at or (rule[4] == 1 and (not state or step.expires_at(rule, state) ~= ends_at)) then
     return state
   end
@@ -115,7 +115,7 @@ function step.give_back(rule, state, now, cost, charged_at, ends_at)
 end
 
 function step.expires_at(rule, state)
-  local whole, part, at = settle(rule, state, state[3])
+  local whole, part, at = usage_at(rule, state, state[3])
   return at + time_to_drain(rule, whole, part)
 end
 

@@ -94,7 +94,7 @@ class Bucket(Rule):
         """Return the level, or the ceiling of accumulated usage if that is lower."""
         return min(level, 2 * rates.MAX_DRAIN_US * self.units, rates.MAX_USAGE * self.period_us)
 
-    def _settle(self, state: State | None, now: int) -> tuple[int, int]:
+    def _usage_at(self, state: State | None, now: int) -> tuple[int, int]:
         """Return the level from which a decision at `now` starts, and the time at which it is made."""
         if not state:
             return 0, now
@@ -116,12 +116,12 @@ class Bucket(Rule):
         if state:
             level = state >> _STAMP
             elapsed = stamp - (state & _STAMP_MASK)
-            if 0 <= elapsed < _FAR and level <= self.full:  # the usual case; `_settle` handles the rest
+            if 0 <= elapsed < _FAR and level <= self.full:  # the usual case; `_usage_at` handles the rest
                 level -= elapsed if units == 1 else elapsed * units  # skipping the product saves a tenth of the step
                 if level < 0:  # noqa: PLR1730 - max() takes much longer
                     level = 0
             else:
-                level, at = self._settle(state, now)
+                level, at = self._usage_at(state, now)
                 lead = at - now
         after = level + cost * period_us
         full = self.full
@@ -138,11 +138,11 @@ class Bucket(Rule):
         return state, True, (full - level) // period_us, 0, lead - -level // units, delay
 
     def charge(self, state: State | None, now: int, cost: int) -> State:
-        level, at = self._settle(state, now)
+        level, at = self._usage_at(state, now)
         return _packed(self._capped(level + cost * self.period_us), at, self.period_us)
 
     def _lower(self, state: State | None, now: int, amount: int) -> State | tuple[()]:
-        level, at = self._settle(state, now)
+        level, at = self._usage_at(state, now)
         return _packed(level - amount, at, self.period_us) if level > amount else EMPTY
 
     def refund(self, state: State | None, now: int, cost: int) -> State | tuple[()]:
@@ -152,17 +152,17 @@ class Bucket(Rule):
         self, state: State | None, now: int, cost: int, charged_at: int, ends_at: int
     ) -> State | tuple[()] | None:
         """Refund what was charged at `charged_at`, minus what has drained since; if shaping, only the last hit."""
-        at = self._settle(state, now)[1]
+        at = self._usage_at(state, now)[1]
         if charged_at > at or (self.shapes and (not state or self.expires_at(state) != ends_at)):
             return state
         return self._lower(state, now, max(0, cost * self.period_us - (at - charged_at) * self.units))
 
     def expires_at(self, state: State) -> int:
-        level, at = self._settle(state, _parts(state)[1])
+        level, at = self._usage_at(state, _parts(state)[1])
         return at - -level // self.units
 
     def share(self, state: State, now: int) -> float:
-        return self._settle(state, now)[0] / self.full
+        return self._usage_at(state, now)[0] / self.full
 
 
 def _packed(level: int, at: int, period_us: int) -> State:

@@ -1,6 +1,6 @@
 -- Fixed window: fixed_window.py on Redis, in the same order with the same names. A state is {start, count}.
 
-local function settle(rule, state, now)
+local function usage_at(rule, state, now)
   local window = rule[2]
   local start = now - now % window
   if state then
@@ -14,7 +14,7 @@ end
 
 local function decide(rule, state, now, cost, consume)
   local limit, window = rule[1], rule[2]
-  local start, count = settle(rule, state, now)
+  local start, count = usage_at(rule, state, now)
   local elapsed = now - start
   local total = count + cost
   if total > limit then
@@ -33,17 +33,17 @@ if alone then -- a single hit needs no more
 end
 
 function step.charge(rule, state, now, cost)
-  local start, count = settle(rule, state, now)
+  local start, count = usage_at(rule, state, now)
   return {start, math.min(count + cost, MAX_USAGE)}
 end
 
 function step.refund(rule, state, now, cost)
-  local start, count = settle(rule, state, now)
+  local start, count = usage_at(rule, state, now)
   return count > cost and {start, count - cost} or nil
 end
 
 function step.give_back(rule, state, now, cost, charged_at)
-  local start = settle(rule, state, now)
+  local start = usage_at(rule, state, now)
   if charged_at - charged_at % rule[2] == start then
     return step.refund(rule, state, now, cost)
   end

@@ -48,7 +48,7 @@ class FixedWindow(Windowed):
         start, count = value
         return start, count, 0  # Redis does not store the length of the window
 
-    def _settle(self, state: State | None, now: int) -> tuple[int, int]:
+    def _usage_at(self, state: State | None, now: int) -> tuple[int, int]:
         """Return the start of the window in which a decision at `now` is made, and its count."""
         window = self.window_us
         start = rates.shared(now - now % window, self.latest)
@@ -64,8 +64,8 @@ class FixedWindow(Windowed):
         if state:
             start, count, counted_in = state
             elapsed = now - start
-            if counted_in != window or not 0 <= elapsed < window:  # rare; `_settle` handles every case
-                start, count = self._settle(state, now)
+            if counted_in != window or not 0 <= elapsed < window:  # rare; `_usage_at` handles every case
+                start, count = self._usage_at(state, now)
                 elapsed = now - start
         else:
             count = 0
@@ -80,28 +80,28 @@ class FixedWindow(Windowed):
         return state, True, limit - count, 0, window - elapsed if count else 0, 0
 
     def charge(self, state: State | None, now: int, cost: int) -> State:
-        start, count = self._settle(state, now)
+        start, count = self._usage_at(state, now)
         return start, min(count + cost, rates.MAX_USAGE), self.window_us
 
     def refund(self, state: State | None, now: int, cost: int) -> State | tuple[()]:
-        start, count = self._settle(state, now)
+        start, count = self._usage_at(state, now)
         return (start, count - cost, self.window_us) if count > cost else EMPTY
 
     def give_back(
         self, state: State | None, now: int, cost: int, charged_at: int, ends_at: int
     ) -> State | tuple[()] | None:
         """Refund what was charged at `charged_at`, if its window is still the current one."""
-        start, _ = self._settle(state, now)
+        start, _ = self._usage_at(state, now)
         return self.refund(state, now, cost) if charged_at - charged_at % self.window_us == start else state
 
     def expires_at(self, state: State) -> int:
         return state[0] - state[0] % self.window_us + self.window_us
 
     def share(self, state: State, now: int) -> float:
-        return self._settle(state, now)[1] / self.limit
+        return self._usage_at(state, now)[1] / self.limit
 
     def words(self, state: State | None, now: int) -> Mapping[str, object]:
-        start, count = self._settle(state, now)
+        start, count = self._usage_at(state, now)
         return {
             "window_start": rates.seconds(start),
             "window_end": rates.seconds(start + self.window_us),

@@ -66,7 +66,7 @@ class LeakyBucket(Bucket):
         return f"{self.algorithm} {rate} burst {self.capacity}{' shaping' if self.shapes else ''}"
 
     def words(self, state: State | None, now: int) -> Mapping[str, object]:
-        level, at = self._settle(state, now)
+        level, at = self._usage_at(state, now)
         words = {"level": level / self.period_us, "capacity": self.capacity, "leak_rate": float(self.leak_rate)}
         if self.shapes:
             words["next_departure"] = rates.seconds(at - -level // self.units)

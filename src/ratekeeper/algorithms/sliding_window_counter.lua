@@ -1,7 +1,7 @@
 -- Sliding window counter: sliding_window_counter.py on Redis, in the same order with the same names.
 -- A state is {start, count, before}.
 
-local function settle(rule, state, now)
+local function usage_at(rule, state, now)
   local window = rule[2]
   local start = now - now % window
   if state then
@@ -41,7 +41,7 @@ end
 
 local function decide(rule, state, now, cost, consume)
   local limit, window = rule[1], rule[2]
-  local start, count, before = settle(rule, state, now)
+  local start, count, before = usage_at(rule, state, now)
   local elapsed = now - start
   local used = count
   if before > 0 then
@@ -63,18 +63,18 @@ if alone then -- a single hit needs no more
 end
 
 function step.charge(rule, state, now, cost)
-  local start, count, before = settle(rule, state, now)
+  local start, count, before = usage_at(rule, state, now)
   return {start, math.min(count + cost, MAX_USAGE), before}
 end
 
 function step.refund(rule, state, now, cost)
-  local start, count, before = settle(rule, state, now)
+  local start, count, before = usage_at(rule, state, now)
   count = math.max(0, count - cost)
   return (count > 0 or before > 0) and {start, count, before} or nil
 end
 
 function step.give_back(rule, state, now, cost, charged_at)
-  local start = settle(rule, state, now)
+  local start = usage_at(rule, state, now)
   if charged_at - charged_at % rule[2] == start then
     return step.refund(rule, state, now, cost)
   end

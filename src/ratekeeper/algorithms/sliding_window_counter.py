@@ -44,7 +44,7 @@ class SlidingWindowCounter(Windowed):
     def spendable_us(self, reset_after_us: int) -> int:
         return reset_after_us - self.window_us  # until the window ends
 
-    def _settle(self, state: State | None, now: int) -> State:
+    def _usage_at(self, state: State | None, now: int) -> State:
         """Return the start of the window in which a decision at `now` is made, its count and the last window's."""
         window = self.window_us
         start = rates.shared(now - now % window, self.latest)
@@ -81,7 +81,7 @@ class SlidingWindowCounter(Windowed):
             if stored == start:
                 start = stored  # the same number: reusing the object saves an allocation and a cache miss
             else:
-                start, count, before = self._settle(state, now)
+                start, count, before = self._usage_at(state, now)
                 elapsed = now - start
         else:
             start = rates.shared(start, self.latest)
@@ -97,11 +97,11 @@ class SlidingWindowCounter(Windowed):
         return state, True, limit - used, 0, self._reset_after(count, before, elapsed), 0
 
     def charge(self, state: State | None, now: int, cost: int) -> State:
-        start, count, before = self._settle(state, now)
+        start, count, before = self._usage_at(state, now)
         return start, min(count + cost, rates.MAX_USAGE), before
 
     def refund(self, state: State | None, now: int, cost: int) -> State | tuple[()]:
-        start, count, before = self._settle(state, now)
+        start, count, before = self._usage_at(state, now)
         count = max(0, count - cost)
         return (start, count, before) if count or before else EMPTY
 
@@ -109,7 +109,7 @@ class SlidingWindowCounter(Windowed):
         self, state: State | None, now: int, cost: int, charged_at: int, ends_at: int
     ) -> State | tuple[()] | None:
         """Refund what was charged at `charged_at`, if its window is still the current one."""
-        start = self._settle(state, now)[0]
+        start = self._usage_at(state, now)[0]
         return self.refund(state, now, cost) if charged_at - charged_at % self.window_us == start else state
 
     def expires_at(self, state: State) -> int:
@@ -117,11 +117,11 @@ class SlidingWindowCounter(Windowed):
         return start - start % self.window_us + (2 if count else 1) * self.window_us
 
     def share(self, state: State, now: int) -> float:
-        start, count, before = self._settle(state, now)
+        start, count, before = self._usage_at(state, now)
         return (count + before * min(1.0, 1 - (now - start) / self.window_us)) / self.limit
 
     def words(self, state: State | None, now: int) -> Mapping[str, object]:
-        start, count, before = self._settle(state, now)
+        start, count, before = self._usage_at(state, now)
         weight = self.window_us - max(0, now - start)
         return {
             "window_start": rates.seconds(start),

@@ -121,7 +121,7 @@ end
 
 -- Return the time of a decision at `now`, the block with the oldest live entry if earlier ones have expired, the total
 -- before that entry, the usage, and the times of the newest and of the oldest live entry.
-local function settle(rule, log, now)
+local function usage_at(rule, log, now)
   if not log then
     return now, nil, 0, 0
   end
@@ -147,7 +147,7 @@ end
 
 local function decide(rule, log, now, cost, consume)
   local limit, window = rule[1], rule[2]
-  local at, head, base, used, newest, oldest = settle(rule, log, now)
+  local at, head, base, used, newest, oldest = usage_at(rule, log, now)
   local left = limit - used - cost
   if left >= 0 and consume then
     return append(log, head, base, used, at, cost, oldest), 1, left, 0, at + window - now, 0
@@ -199,7 +199,7 @@ if alone then -- a single hit needs no more
 end
 
 function step.charge(rule, log, now, cost)
-  local at, head, base, used, _, oldest = settle(rule, log, now)
+  local at, head, base, used, _, oldest = usage_at(rule, log, now)
   local room = MAX_USAGE - used
   return room > 0 and append(log, head, base, used, at, math.min(cost, room), oldest) or log
 end
@@ -232,7 +232,7 @@ local function take(log, units)
 end
 
 function step.refund(rule, log, now, cost)
-  local _, head, base, used, _, oldest = settle(rule, log, now)
+  local _, head, base, used, _, oldest = usage_at(rule, log, now)
   if cost >= used then
     return nil
   end
@@ -240,7 +240,7 @@ function step.refund(rule, log, now, cost)
 end
 
 function step.give_back(rule, log, now, cost, charged_at)
-  local at, head, base, used, _, oldest = settle(rule, log, now)
+  local at, head, base, used, _, oldest = usage_at(rule, log, now)
   if used == 0 or charged_at <= at - rule[2] then
     return log
   end

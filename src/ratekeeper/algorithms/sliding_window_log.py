@@ -131,7 +131,7 @@ class SlidingWindowLog(Windowed):
             raise ValueError(f"{len(log)} integers are no log")
         return log
 
-    def _settle(self, log: Log, now: int) -> tuple[int, int, int, int]:
+    def _usage_at(self, log: Log, now: int) -> tuple[int, int, int, int]:
         """Return the time of a decision at `now`, where live entries begin, the total before them and their sum."""
         window = self.window_us
         if not log or log[-2] > now + window:
@@ -153,7 +153,7 @@ class SlidingWindowLog(Windowed):
             if left >= 0:
                 log.fromlist([now, total])
                 return log, True, left, 0, window, 0
-        at, head, base, used = self._settle(log, now)
+        at, head, base, used = self._usage_at(log, now)
         left = limit - used - cost
         if left < 0:
             reset_after = log[-2] + window - now if used else 0
@@ -166,12 +166,12 @@ class SlidingWindowLog(Windowed):
         return log, True, limit - used, 0, log[-2] + window - now if used else 0, 0
 
     def charge(self, log: Log, now: int, cost: int) -> Log:
-        at, head, _, used = self._settle(log, now)
+        at, head, _, used = self._usage_at(log, now)
         room = rates.MAX_USAGE - used
         return _append(log, head, used, at, min(cost, room)) if room else log
 
     def refund(self, log: Log, now: int, cost: int) -> Log:
-        _, head, _, used = self._settle(log, now)
+        _, head, _, used = self._usage_at(log, now)
         if cost >= used:
             return EMPTY
         head = _forget_expired(log, head)
@@ -185,7 +185,7 @@ class SlidingWindowLog(Windowed):
 
     def give_back(self, log: Log, now: int, cost: int, charged_at: int, ends_at: int) -> Log:
         """Remove units admitted at `charged_at`, as far as they are still in the window."""
-        _, head, _, used = self._settle(log, now)
+        _, head, _, used = self._usage_at(log, now)
         if not used:
             return log
         head = _forget_expired(log, head)
@@ -207,10 +207,10 @@ class SlidingWindowLog(Windowed):
         return log[-2] + self.window_us
 
     def share(self, log: Log, now: int) -> float:
-        return self._settle(log, now)[3] / self.limit
+        return self._usage_at(log, now)[3] / self.limit
 
     def words(self, log: Log, now: int) -> Mapping[str, object]:
-        _, head, base, used = self._settle(log, now)
+        _, head, base, used = self._usage_at(log, now)
         entries = []
         if used:
             for entry in range(head, len(log), 2):

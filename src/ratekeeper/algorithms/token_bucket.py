@@ -43,7 +43,7 @@ class TokenBucket(Bucket):
         return f"{self.algorithm} {rates.rate_text(self.units, self.period_us)} burst {self.capacity}"
 
     def words(self, state: State | None, now: int) -> Mapping[str, object]:
-        level, _ = self._settle(state, now)
+        level, _ = self._usage_at(state, now)
         return {
             "tokens": (self.full - level) / self.period_us,
             "capacity": self.capacity,

@@ -1,6 +1,6 @@
 -- GCRA: gcra.py on Redis, in the same order with the same names. A state is {whole, part, limit}.
 
-local function settle(rule, state, now)
+local function usage_at(rule, state, now)
   if not state then
     return now, 0
   end
@@ -33,7 +33,7 @@ end
 
 local function decide(rule, state, now, cost, consume)
   local limit, window = rule[1], rule[2]
-  local whole, part = settle(rule, state, now)
+  local whole, part = usage_at(rule, state, now)
   local left = -1
   if whole <= now + window then
     local rest
@@ -63,7 +63,7 @@ if alone then -- one hit asks for no more
 end
 
 function step.charge(rule, state, now, cost)
-  local whole, part = settle(rule, state, now)
+  local whole, part = usage_at(rule, state, now)
   whole, part = later(rule, whole, part, cost)
   if whole >= now + MAX_DRAIN_US then
     whole, part = now + MAX_DRAIN_US, 0
@@ -72,7 +72,7 @@ function step.charge(rule, state, now, cost)
 end
 
 local function lower(rule, state, now, time, rest)
-  local whole, part = settle(rule, state, now)
+  local whole, part = usage_at(rule, state, now)
   whole, part = whole - time, part - rest
   if part < 0 then
     whole, part = whole - 1, part + rule[1]

@@ -30,7 +30,7 @@ class Gcra(Windowed):
             raise ValueError(f"{part} parts by {limit} are no moment")
         return whole, part, limit
 
-    def _settle(self, state: State | None, now: int) -> int:
+    def _usage_at(self, state: State | None, now: int) -> int:
         """Return the moment from which a decision at `now` starts, in `limit`-ths of a microsecond."""
         if not state:
             return now * self.limit
@@ -40,7 +40,7 @@ class Gcra(Windowed):
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:
         limit, window = self.limit, self.window_us
-        due = self._settle(state, now)
+        due = self._usage_at(state, now)
         left = ((now + window) * limit - due) // window
         reset_after = -((now * limit - due) // limit)
         if cost > left:
@@ -52,11 +52,11 @@ class Gcra(Windowed):
         return state, True, left, 0, reset_after, 0
 
     def charge(self, state: State | None, now: int, cost: int) -> State:
-        due = self._settle(state, now) + cost * self.window_us
+        due = self._usage_at(state, now) + cost * self.window_us
         return self._state(min(due, (now + rates.MAX_DRAIN_US) * self.limit))
 
     def _lower(self, state: State | None, now: int, amount: int) -> State | tuple[()]:
-        due = self._settle(state, now) - amount
+        due = self._usage_at(state, now) - amount
         return self._state(due) if due > now * self.limit else EMPTY
 
     def refund(self, state: State | None, now: int, cost: int) -> State | tuple[()]:
@@ -74,10 +74,10 @@ class Gcra(Windowed):
         return whole + (part > 0)
 
     def share(self, state: State, now: int) -> float:
-        return (self._settle(state, now) - now * self.limit) / (self.window_us * self.limit)
+        return (self._usage_at(state, now) - now * self.limit) / (self.window_us * self.limit)
 
     def words(self, state: State | None, now: int) -> Mapping[str, object]:
-        return {"untouched_at": self._settle(state, now) / self.limit / rates.SECOND_US}
+        return {"untouched_at": self._usage_at(state, now) / self.limit / rates.SECOND_US}
 
     def _state(self, due: int) -> State:
         whole, part = divmod(due, self.limit)

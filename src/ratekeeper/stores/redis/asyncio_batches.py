@@ -80,7 +80,7 @@ class AsyncioBatches:
         """Give up what is in flight."""
         self._closed = True
         while self._waiting:
-            self._settle(self._waiting.popleft(), interrupted())
+            self._resolve(self._waiting.popleft(), interrupted())
         for batch in list(self._under_way):
             batch.cancel()
 
@@ -101,7 +101,7 @@ class AsyncioBatches:
             said = f"Redis did not decide within {(request.ends_ns - request.asked_ns) / 1e9:.3g} s"
             error = StoreUnavailable(said, reason=LATE)
             self._heard((request.demands,), (error,), request.asked_ns)  # it may still be executed
-            self._settle(request, error)
+            self._resolve(request, error)
 
     def _send(self) -> None:
         """Send waiting requests, in as many batches as are free."""
@@ -123,10 +123,10 @@ class AsyncioBatches:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         batch = self._under_way.pop(task)
-        if task.cancelled() or task.exception() is not None:  # if that was before it started, it has settled nothing
+        if task.cancelled() or task.exception() is not None:  # if that was before it started, it has resolved nothing
             self._heard([request.demands for request in batch], [interrupted()] * len(batch), stopwatch())
             for request in batch:
-                self._settle(request, interrupted())
+                self._resolve(request, interrupted())
         if self._waiting and not self._due and not self._closed:
             self._send()
 
@@ -149,16 +149,16 @@ class AsyncioBatches:
         self._heard(requests, results, sent_ns)
         if self._breaker.is_open:
             for request, result in zip(batch, results, strict=True):
-                self._settle(request, result)
+                self._resolve(request, result)
             return
         for request, result in zip(batch, results, strict=True):
-            if type(result) is Outcome:  # nearly always: as `_settle`, without the call
+            if type(result) is Outcome:  # nearly always: as `_resolve`, without the call
                 if not request.future.done():
                     request.future.set_result(result)
             else:
-                self._settle(request, result)
+                self._resolve(request, result)
 
-    def _settle(self, request: _TaskRequest, result: Result) -> None:
+    def _resolve(self, request: _TaskRequest, result: Result) -> None:
         """Tell a caller the result of its request, and the breaker whether Redis answered."""
         future = request.future
         if future.done() and not future.cancelled():
