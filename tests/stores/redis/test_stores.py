@@ -37,7 +37,7 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.flows import _undoing
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.stores.redis import script, thread_batches, thread_connections
-from ratekeeper.stores.redis.batching import tells
+from ratekeeper.stores.redis.batching import shows_away
 from ratekeeper.stores.redis.semaphore import SignalSafeSemaphore
 from ratekeeper.stores.redis.urls import safe
 from ratekeeper.testing import ManualClock
@@ -631,7 +631,7 @@ def test_waits_with_a_timeout_open_no_more_connections_than_there_are_calls(serv
 )
 def test_a_call_tells_that_redis_is_away_unless_it_waited_in_our_queue_for_too_long(sent, ends, took, is_away):
     asked, sent, ends, took = (1_000_000 * milliseconds for milliseconds in (0, sent, ends, took))
-    assert tells(None, asked, sent, ends, took) is is_away
+    assert shows_away(None, asked, sent, ends, took) is is_away
 
 
 def test_a_later_part_of_a_request_that_had_little_time_left_does_not_tell_that_redis_is_away(server, client):

@@ -11,9 +11,9 @@ from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.protocol import Demand, Outcome
 from ratekeeper.stores.redis.asyncio_connections import AsyncioConnections
-from ratekeeper.stores.redis.batching import MOST_IN_A_BATCH, tells
+from ratekeeper.stores.redis.batching import MOST_IN_A_BATCH, shows_away
 from ratekeeper.stores.redis.redis_errors import LATE, Result, interrupted, unavailable
-from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Heard
+from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Observer
 
 _FEW = 16  # with no more requests than this, two batches do not pay
 _LATE_NS = 20_000_000  # later than this, the loop was busy elsewhere and could not see an answer
@@ -37,10 +37,10 @@ class _TaskRequest:
 class AsyncioBatches:
     """The batches of one event loop for one server. Up to two are in flight at a time."""
 
-    def __init__(self, connections: AsyncioConnections, breaker: Breaker, heard: Heard) -> None:
+    def __init__(self, connections: AsyncioConnections, breaker: Breaker, observe: Observer) -> None:
         self._connections = connections
         self._breaker = breaker
-        self._heard = heard
+        self._observe = observe
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_TaskRequest] = deque()
         self._under_way: dict[asyncio.Task[None], Sequence[_TaskRequest]] = {}
@@ -100,7 +100,7 @@ class AsyncioBatches:
         if not request.future.done():
             said = f"Redis did not decide within {(request.ends_ns - request.asked_ns) / 1e9:.3g} s"
             error = StoreUnavailable(said, reason=LATE)
-            self._heard((request.demands,), (error,), request.asked_ns)  # it may still be executed
+            self._observe((request.demands,), (error,), request.asked_ns)  # it may still be executed
             self._resolve(request, error)
 
     def _send(self) -> None:
@@ -124,7 +124,7 @@ class AsyncioBatches:
     def _finished(self, task: asyncio.Task[None]) -> None:
         batch = self._under_way.pop(task)
         if task.cancelled() or task.exception() is not None:  # if that was before it started, it has resolved nothing
-            self._heard([request.demands for request in batch], [interrupted()] * len(batch), stopwatch())
+            self._observe([request.demands for request in batch], [interrupted()] * len(batch), stopwatch())
             for request in batch:
                 self._resolve(request, interrupted())
         if self._waiting and not self._due and not self._closed:
@@ -146,7 +146,7 @@ class AsyncioBatches:
             error = unavailable(caught)
             error.away = error.away and isinstance(caught, StoreUnavailable)
             results = [error] * len(batch)
-        self._heard(requests, results, sent_ns)
+        self._observe(requests, results, sent_ns)
         if self._breaker.is_open:
             for request, result in zip(batch, results, strict=True):
                 self._resolve(request, result)
@@ -171,10 +171,10 @@ class AsyncioBatches:
         else:
             if not future.done():  # first: the breaker logs, and a log handler may raise
                 future.set_exception(unavailable(result))
-            if not result.away or self._tells(request, result.__cause__):
+            if not result.away or self._shows_away(request, result.__cause__):
                 self._breaker.noted(result)
 
-    def _tells(self, request: _TaskRequest, error: BaseException | None) -> bool:
+    def _shows_away(self, request: _TaskRequest, error: BaseException | None) -> bool:
         if request.sent_ns is None or stopwatch() - request.ends_ns > _LATE_NS:
             return False
-        return tells(error, request.asked_ns, request.sent_ns, request.ends_ns, self._took_ns)
+        return shows_away(error, request.asked_ns, request.sent_ns, request.ends_ns, self._took_ns)

@@ -86,8 +86,8 @@ class AsyncRedisStore(BaseRedisStore):
             connections = AsyncioConnections(self._servers)
             below: AsyncioBatches | AsyncioNodes
             if self._servers.topology.has_slots:
-                below = AsyncioNodes(self._servers, connections, self._heard)
+                below = AsyncioNodes(self._servers, connections, self._observe)
             else:
-                below = AsyncioBatches(connections, self._servers.breaker, self._heard)
+                below = AsyncioBatches(connections, self._servers.breaker, self._observe)
             known = self._loops[loop] = _OfLoop(below, connections)
         return known

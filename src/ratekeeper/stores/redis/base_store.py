@@ -14,7 +14,7 @@ from ratekeeper.stores.redis import urls, wire
 from ratekeeper.stores.redis.denials import Denials
 from ratekeeper.stores.redis.redis_errors import Result, unavailable
 from ratekeeper.stores.redis.routing import Bundle
-from ratekeeper.stores.redis.servers import Heard, Servers
+from ratekeeper.stores.redis.servers import Observer, Servers
 from ratekeeper.stores.redis.topology import Command
 
 _log = logging.getLogger("ratekeeper")
@@ -29,7 +29,7 @@ class BaseRedisStore:
     def __init__(self, source: Any, *, for_asyncio: bool, remember_denials: bool) -> None:
         self._shown = urls.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         self.denials = Denials() if remember_denials else None
-        self._heard: Heard = _forget if self.denials is None else self.denials.hear
+        self._observe: Observer = _forget if self.denials is None else self.denials.observe
         self._servers = Servers(source, repr(self), for_asyncio=for_asyncio)
         self.breaker = self._servers.breaker
         self.node_breakers = self._servers.node_breakers

@@ -6,7 +6,7 @@ MOST_IN_A_BATCH = 128
 _FAIR_NS = 20_000_000  # a batch with less time left than this says nothing about Redis
 
 
-def tells(error: BaseException | None, asked_ns: int, sent_ns: int, ends_ns: int, took_ns: int) -> bool:
+def shows_away(error: BaseException | None, asked_ns: int, sent_ns: int, ends_ns: int, took_ns: int) -> bool:
     """Return whether a failed batch shows that Redis is away, and not only that it waited too long in our queue.
 
     A time-out shows it if the batch had twice the time that the latest answer took, or nearly all of its own time.

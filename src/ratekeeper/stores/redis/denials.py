@@ -94,7 +94,7 @@ class Denials:
 
         return hit
 
-    def hear(self, requests: Sequence[Sequence[Demand]], results: Sequence[Result], sent_ns: int) -> None:
+    def observe(self, requests: Sequence[Sequence[Demand]], results: Sequence[Result], sent_ns: int) -> None:
         """Note the results of requests that were sent."""
         holds = bool(self.held) and not self._all_are_over()
         for demands, result in zip(requests, results, strict=True):

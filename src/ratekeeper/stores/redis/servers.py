@@ -27,7 +27,7 @@ from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.redis.wire import Codec, decode, slot_of
 
 MOST_AT_ONCE = 2  # exchanges of one kind in flight with a server
-Heard = Callable[[Sequence[Sequence[Demand]], Sequence[Result], int], None]
+Observer = Callable[[Sequence[Sequence[Demand]], Sequence[Result], int], None]
 """Called with requests that were sent, their results, and when they were sent."""
 
 _log = logging.getLogger("ratekeeper")

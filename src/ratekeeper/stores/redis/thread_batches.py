@@ -17,10 +17,10 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.protocol import Demand, Outcome
-from ratekeeper.stores.redis.batching import MOST_IN_A_BATCH, tells
+from ratekeeper.stores.redis.batching import MOST_IN_A_BATCH, shows_away
 from ratekeeper.stores.redis.redis_errors import LATE, Result, interrupted, unavailable
 from ratekeeper.stores.redis.semaphore import CHECK_AGAIN
-from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Heard
+from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Observer
 from ratekeeper.stores.redis.thread_connections import ThreadConnections
 
 
@@ -61,10 +61,10 @@ class ThreadBatches:
     them out.
     """
 
-    def __init__(self, connections: ThreadConnections, breaker: Breaker, heard: Heard) -> None:
+    def __init__(self, connections: ThreadConnections, breaker: Breaker, observe: Observer) -> None:
         self._connections = connections
         self._breaker = breaker
-        self._heard = heard
+        self._observe = observe
         self._lock = threading.Lock()
         self._waiting: deque[_ThreadRequest] = deque()
         self._leaders: set[_ThreadRequest] = set()
@@ -98,7 +98,7 @@ class ThreadBatches:
             if not isinstance(result, Outcome):
                 raise unavailable(result or interrupted())
         except BaseException as error:
-            self._heard((demands,), (interrupted(),), request.asked_ns)  # it may still have been executed
+            self._observe((demands,), (interrupted(),), request.asked_ns)  # it may still have been executed
             if isinstance(error, StoreUnavailable):
                 breaker.noted(error)
             raise
@@ -123,8 +123,8 @@ class ThreadBatches:
             now = stopwatch()
             if now >= request.ends_ns:
                 sent_ns = (request.leader or request).sent_ns
-                tells = self._tells(request, sent_ns, None)
-                raise StoreUnavailable("Redis did not answer in time", away=tells, reason=LATE)
+                is_away = self._shows_away(request, sent_ns, None)
+                raise StoreUnavailable("Redis did not answer in time", away=is_away, reason=LATE)
             if request in self._leaders:
                 if self._crowded:
                     time.sleep(0)  # lets other threads join
@@ -135,8 +135,8 @@ class ThreadBatches:
                 if not request.served:
                     self._look_after(request)
 
-    def _tells(self, request: _ThreadRequest, sent_ns: int | None, error: BaseException | None) -> bool:
-        return sent_ns is not None and tells(error, request.asked_ns, sent_ns, request.ends_ns, self._took_ns)
+    def _shows_away(self, request: _ThreadRequest, sent_ns: int | None, error: BaseException | None) -> bool:
+        return sent_ns is not None and shows_away(error, request.asked_ns, sent_ns, request.ends_ns, self._took_ns)
 
     def _leave(self, request: _ThreadRequest) -> None:
         """Remove a request from the queue and the leaders, whatever its result."""
@@ -207,9 +207,9 @@ class ThreadBatches:
         except StoreUnavailable as error:
             results = [error] * len(requests)
         for result in results:
-            if isinstance(result, StoreUnavailable) and not self._tells(leader, sent_ns, result.__cause__):
+            if isinstance(result, StoreUnavailable) and not self._shows_away(leader, sent_ns, result.__cause__):
                 result.away = False
-        self._heard(requests, results, sent_ns)
+        self._observe(requests, results, sent_ns)
         return results
 
 

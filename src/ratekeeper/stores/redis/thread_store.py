@@ -27,9 +27,9 @@ class RedisStore(BaseRedisStore):
         self._connections = ThreadConnections(self._servers)
         self._below: ThreadBatches | ThreadNodes
         if self._servers.topology.has_slots:
-            self._below = ThreadNodes(self._servers, self._connections, self._heard)
+            self._below = ThreadNodes(self._servers, self._connections, self._observe)
         else:
-            self._below = ThreadBatches(self._connections, self._servers.breaker, self._heard)
+            self._below = ThreadBatches(self._connections, self._servers.breaker, self._observe)
 
     def for_threads(self) -> RedisStore:
         return self
