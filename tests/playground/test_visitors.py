@@ -19,3 +19,16 @@ def test_the_latest_visitors_are_remembered(monkeypatch):
     for name in ("ada", "bob", "cy"):
         known.remember(name, FixedWindow(1, 1))
     assert [len(known.used(name)) for name in ("ada", "bob", "cy")] == [0, 1, 1]
+
+
+def test_all_visitors_together_have_a_bounded_number_of_rules():
+    known = Visitors()
+    rules = [FixedWindow(limit, 1) for limit in range(1, visitors.MOST_RULES + 1)]
+    names = [f"visitor {number}" for number in range(400)]  # with 25,600 rules
+    for name in names:
+        for rule in rules:
+            known.remember(name, rule)
+            known.remember(name, rule)
+    remembered = [len(known.used(name)) for name in names]
+    assert sum(remembered) <= visitors.MOST_REMEMBERED
+    assert remembered == [0] * 88 + [64] * 312

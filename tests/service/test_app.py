@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import tracemalloc
 
 import pytest
 
@@ -22,7 +23,7 @@ DENIED = Limiter("1/s").hit("k", 2)
 
 
 def request(method, path):
-    return ServiceRequest(method, path, b"a=1&b=&a=2", {}, None, None)
+    return ServiceRequest(method, path, b"a=1&b=&a=2", {}, (), None, None)
 
 
 async def handler(_):
@@ -73,6 +74,47 @@ def test_made_up_rules_do_not_pile_up():
     assert service.limiter("1/s") is not first
     assert len(service._limiters) == MAX_LIMITERS
     assert len(service.store._tables) <= 3 * MAX_LIMITERS
+
+
+LONG_NAMES = [f"{number:02}" + "\N{CRAB}" * 98 for number in range(32)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ([{"key": "k", "rule": f"{limit}/s"} for limit in range(1, 1_501)], 1_000),
+        (
+            [
+                {"key": "k", "algorithm": "fixed-window", "limit": 5, "window": f"{s}s" + " " * 190}
+                for s in range(1, 1_501)
+            ],
+            1_000,
+        ),
+        (
+            [
+                {"key": "k", "rules": {name: f"{limit}/{n + 1}s" for n, name in enumerate(LONG_NAMES)}}
+                for limit in range(1, 101)
+            ],
+            62,
+        ),
+    ],
+    ids=["as texts", "as fields", "32 at a time, with long names"],
+)
+def test_made_up_rules_take_a_bounded_number_of_bytes(asked, kept):
+    service = Service(MemoryStore())
+    contents = [json.dumps(body).encode() for body in asked]
+    bodies.read(contents[0], service)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for content in contents:
+            bodies.read(content, service)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(service._limiters) == kept
+    assert taken < 12 * 2**20
 
 
 def test_a_store_can_be_given_as_a_url_or_an_object():

@@ -58,6 +58,25 @@ def test_what_is_not_a_json_object_is_a_problem(service, content):
     assert (answer.status_code, answer.json()["title"]) == (400, "Bad Request")
 
 
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        ('{"key": "k", "rule": "fixed-window 5/day", "key": "other"}', "key"),
+        ('{"key": "k", "rule": "fixed-window 5/day", "k\\u0065y": "k"}', "key"),
+        (' {"cost": 1, "key": "k", "rule": "fixed-window 5/day", "cost": 5}', "cost"),
+        ('{"key": "k", "rules": {"a": "fixed-window 5/day", "a": "1/s"}}', "a"),
+        ('{"keys": {"a": "k", "a": "l"}, "rules": {"a": "fixed-window 5/day"}}', "a"),
+        ('{"key": "k", "rules": {"a": {"algorithm": "fixed-window", "limit": 5, "window": 1, "limit": 6}}}', "limit"),
+    ],
+)
+def test_a_field_that_is_given_twice_is_a_problem(content, field):
+    app = InProcess(playground=False)
+    answer = app.ask("POST", "/v1/hit", content=content.encode(), headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["field"]) == (400, field)
+    assert answer.json()["detail"] == f"the field {field!r} is given more than once"
+    assert app.app.service.store.size == 0
+
+
 def test_a_query_of_very_many_parameters_is_a_problem(service, key):
     query = "?" + "&".join(f"a{number}=1" for number in range(101))
     answer = service.ask("POST", f"/v1/hit{query}", json={"key": key, **RULE})

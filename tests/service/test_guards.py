@@ -71,6 +71,38 @@ def test_json_is_taken_however_it_is_spelled(service, content_type):
     assert service.ask("POST", "/v1/hit", content=content, headers={"content-type": content_type}).status_code == 200
 
 
+GIVEN_TWICE = {
+    "another host": [("host", "localhost"), ("host", "evil.example")],
+    "another host before": [("host", "evil.example"), ("host", "localhost")],
+    "the same host": [("host", "localhost"), ("Host", "localhost")],
+    "another origin": [("origin", "http://evil.example"), ("origin", "http://localhost")],
+    "another site": [("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-origin")],
+    "another token": [("authorization", "Bearer a"), ("authorization", "Bearer b")],
+    "another type": [("content-type", "text/plain"), ("content-type", "application/json")],
+}
+
+
+@pytest.mark.parametrize("headers", GIVEN_TWICE.values(), ids=GIVEN_TWICE)
+def test_what_decides_must_be_said_once(headers):
+    app = InProcess(playground=False)
+    content = b'{"key": "k", "rule": "fixed-window 5/day"}'
+    given = headers if headers[0][0] == "content-type" else [*headers, ("content-type", "application/json")]
+    answer = app.ask("POST", "/v1/hit", content=content, headers=given)
+    assert (answer.status_code, answer.json()["field"]) == (400, headers[0][0])
+    assert answer.json()["detail"] == f"the header {headers[0][0]} is given more than once"
+    assert app.app.service.store.size == 0
+
+
+def test_other_headers_may_be_given_twice(service):
+    headers = [
+        ("accept", "text/html"),
+        ("accept", "application/json"),
+        ("x-forwarded-for", "a"),
+        ("x-forwarded-for", "b"),
+    ]
+    assert service.ask("POST", "/v1/hit", json=HIT, headers=headers).status_code == 200
+
+
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "[::1]:8080", "[::1]", "10.1.2.3"])
 def test_our_own_page_can_ask_by_whatever_name_it_was_opened(service, host):
     headers = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin"}

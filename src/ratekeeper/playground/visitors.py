@@ -15,7 +15,8 @@ from ratekeeper.service.web import ServiceRequest
 COOKIE = "ratekeeper_visitor"
 LASTS = 24 * 60 * 60  # seconds
 MOST_VISITORS = 10_000
-MOST_RULES = 64
+MOST_RULES = 64  # of one visitor
+MOST_REMEMBERED = 20_000  # rules of all visitors: less than 10 MiB
 _NAME = re.compile(r"([0-9a-f]{32})\.([0-9]{1,12})\.([0-9a-f]{64})")
 
 
@@ -25,6 +26,7 @@ class Visitors:
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
         self._used: OrderedDict[str, OrderedDict[Rule, None]] = OrderedDict()
+        self._remembered = 0
 
     def recognize(self, request: ServiceRequest) -> tuple[str, list[tuple[bytes, bytes]]]:
         """Return the visitor, and for a new one the header that sets the cookie."""
@@ -42,12 +44,14 @@ class Visitors:
         """Remember that a visitor uses a rule."""
         used = self._used.setdefault(visitor, OrderedDict())
         self._used.move_to_end(visitor)
+        self._remembered += rule not in used
         used[rule] = None
         used.move_to_end(rule)
         if len(used) > MOST_RULES:
             used.popitem(last=False)
-        if len(self._used) > MOST_VISITORS:
-            self._used.popitem(last=False)
+            self._remembered -= 1
+        while len(self._used) > MOST_VISITORS or self._remembered > MOST_REMEMBERED:
+            self._remembered -= len(self._used.popitem(last=False)[1])
 
     def used(self, visitor: str) -> list[Rule]:
         """Return the rules that a visitor has used."""

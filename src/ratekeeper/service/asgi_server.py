@@ -6,17 +6,20 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ratekeeper.http.asgi_types import Receive, Scope, Send
-from ratekeeper.service.web import MAX_BODY, Problem, Response, ServiceRequest, too_large
+from ratekeeper.service.web import MAX_BODY, Problem, Response, ServiceRequest, repeated, too_large
 
 
 def request_of(scope: Scope, receive: Receive) -> ServiceRequest:
     """Return the request of a scope."""
     client = scope.get("client")
+    fields = list(scope["headers"])
+    headers = dict(fields)
     return ServiceRequest(
         scope["method"],
         scope["path"],
         scope["query_string"],
-        dict(scope["headers"]),
+        headers,
+        () if len(headers) == len(fields) else repeated(name for name, _ in fields),
         client[0] if client else None,
         partial(_read, receive),
     )

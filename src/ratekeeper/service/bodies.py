@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 from ratekeeper import InvalidRule, parse
 from ratekeeper.algorithms import ALGORITHMS, Rule
 from ratekeeper.rules import blamed, from_fields
-from ratekeeper.service.web import Problem, unreadable
+from ratekeeper.service.web import Problem, decode
 
 if TYPE_CHECKING:
     from ratekeeper.http.http_limiter import HttpLimiter
@@ -51,15 +51,12 @@ class RequestBody(RuleFields, frozen=True, forbid_unknown_fields=True):
     keys: dict[str, JsonKey] | None = None
 
 
-_decode = msgspec.json.Decoder(RequestBody).decode
+_decoder = msgspec.json.Decoder(RequestBody)
 
 
 def read(content: bytes, service: Service) -> tuple[HttpLimiter, Any, Any]:
     """Return the limiter, the key or keys, and the cost or costs that a body names."""
-    try:
-        body = _decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise unreadable(error) from None
+    body = decode(_decoder, content)
     cost = body.cost
     if cost.__class__ is not int or cost < 1:
         _check_cost(body)

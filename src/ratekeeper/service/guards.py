@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from ratekeeper.service.web import JSON, Problem, ServiceRequest
 
 _SAFE = ("GET", "HEAD")
 _FROM_HERE = (b"same-origin", b"none")  # none: a typed address or a bookmark
+_GIVEN_ONCE = {  # headers that decide what a request may do: of two, a proxy might see the other one
+    *(b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"authorization"),
+    *(b"content-type", b"content-length", b"transfer-encoding"),
+}
 _BY_A_PROXY = {  # headers that a proxy adds
     *(b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"),
     *(b"cf-connecting-ip", b"true-client-ip"),
@@ -32,6 +36,8 @@ class Guards:
     def check(self, request: ServiceRequest) -> None:
         """Raise a problem if the request must be rejected."""
         headers = request.headers
+        if request.repeated:
+            _check_repeated(request.repeated)
         host = headers.get(b"host", b"")
         if host not in self._known:
             self._check_host(host)
@@ -64,6 +70,12 @@ class Guards:
             raise Problem(421, "unknown host in the Host header; allow it with --allow-host", field="host")
         if len(self._known) < 100:
             self._known.add(host)
+
+
+def _check_repeated(names: Iterable[bytes]) -> None:
+    for name in names:
+        if name in _GIVEN_ONCE:
+            raise Problem(400, f"the header {name.decode()} is given more than once", field=name.decode())
 
 
 def host_name(host: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ratekeeper.http.headers import EncodedFields
 from ratekeeper.service.app import App
-from ratekeeper.service.web import CLOSE, FOR_DATA, FOR_PAGES, MAX_BODY, Problem, ServiceRequest, too_large
+from ratekeeper.service.web import CLOSE, FOR_DATA, FOR_PAGES, MAX_BODY, Problem, ServiceRequest, repeated, too_large
 
 if TYPE_CHECKING:
     from granian.rsgi import Scope
@@ -38,11 +38,14 @@ class Rsgi:
         """End."""
 
     async def __rsgi__(self, scope: Scope, protocol: Any) -> None:
+        fields = scope.headers.items()
+        headers = {name.encode(): value.encode() for name, value in fields}
         request = ServiceRequest(
             scope.method,
             scope.path,
             scope.query_string.encode(),
-            {name.encode(): value.encode() for name, value in scope.headers.items()},
+            headers,
+            () if len(headers) == len(fields) else repeated(name.encode() for name, _ in fields),
             scope.client.rpartition(":")[0],
             partial(self._read, protocol),
         )

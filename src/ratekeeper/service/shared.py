@@ -15,6 +15,7 @@ from ratekeeper.service.live import Live
 from ratekeeper.stores import Store
 
 MAX_LIMITERS = 1_000
+MAX_RULES = 2_000  # of all these limiters together: a rule takes about 5 KiB, so all take at most 10 MiB
 
 RulesGiven = str | Rule | Mapping[str, str | Rule]
 
@@ -28,11 +29,12 @@ class Service:
         self.live = Live()
         self.notices = Notices()
         self._limiters: OrderedDict[Hashable, HttpLimiter] = OrderedDict()
+        self._rules = 0  # of these limiters
 
     def limiter(self, rules: RulesGiven, *, prefix: str = "ratekeeper") -> AsyncLimiter:
         """Return a limiter on the service's store, for one rule or several by name.
 
-        The 1,000 most recently used limiters are kept.
+        The most recently used limiters are kept: up to 1,000, with up to 2,000 rules.
         """
         limiter: AsyncLimiter = self.http_limiter(rules, prefix=prefix).limiter
         return limiter
@@ -50,7 +52,7 @@ class Service:
         return known
 
     def keep(self, key: Hashable, rules: RulesGiven, *, prefix: str = "ratekeeper") -> HttpLimiter:
-        """Make a limiter and keep it under a key; the least recently used one is dropped.
+        """Make a limiter and keep it under a key; those that were not used for longest are dropped.
 
         Clients choose the rules and their names. So rules are stored by their texts, and no name reaches another rule's
         usage; and all of a prefix count as one where a full store divides its room, however many there are.
@@ -66,6 +68,7 @@ class Service:
         )
         limiter = HttpLimiter(made, Headers())
         self._limiters[key] = limiter
-        if len(self._limiters) > MAX_LIMITERS:
-            self._limiters.popitem(last=False)
+        self._rules += len(limiter.rules)
+        while len(self._limiters) > MAX_LIMITERS or self._rules > MAX_RULES:
+            self._rules -= len(self._limiters.popitem(last=False)[1].rules)
         return limiter

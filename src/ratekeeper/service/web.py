@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from ratekeeper.http.headers import EncodedFields
 
+_Name = TypeVar("_Name", bytes, str)
+_Body = TypeVar("_Body")
 MAX_BODY = 64 * 1024
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
@@ -96,16 +100,25 @@ def json_response(value: Any, status: int = 200, headers: Iterable[tuple[bytes, 
 class ServiceRequest:
     """One HTTP request."""
 
-    __slots__ = ("_body", "_read", "client", "headers", "method", "params", "path", "query_string")
+    __slots__ = ("_body", "_read", "client", "headers", "method", "params", "path", "query_string", "repeated")
 
     def __init__(  # noqa: PLR0917 - keywords would cost as much as the rest
-        self, method: str, path: str, query_string: bytes, headers: dict[bytes, bytes], client: str | None, read: Read
+        self,
+        method: str,
+        path: str,
+        query_string: bytes,
+        headers: dict[bytes, bytes],
+        repeated: Collection[bytes],
+        client: str | None,
+        read: Read,
     ) -> None:
         self.method = method
         self.path = path
         self.query_string = query_string
         self.headers = headers
         """Values by lower-case name; when a name occurs twice, the last one wins."""
+        self.repeated = repeated
+        """The names that occur more than once."""
         self.client = client
         """The address of the peer."""
         self.params: Mapping[str, str] = {}
@@ -136,16 +149,37 @@ class ServiceRequest:
         content = await self.body()
         if not content:
             return None
-        try:
-            return msgspec.json.decode(content, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise unreadable(error) from None
+        return decode(msgspec.json.Decoder(kind), content)
 
 
 Read = Callable[[ServiceRequest], Awaitable[bytes]]
 
 
-def unreadable(error: Exception) -> Problem:
+def repeated(names: Iterable[_Name]) -> list[_Name]:
+    """Return the names that occur more than once."""
+    return [name for name, times in Counter(names).items() if times > 1]
+
+
+def decode(decoder: msgspec.json.Decoder[_Body], content: bytes) -> _Body:
+    """Decode a body; refuse a field that is given twice, of which a proxy might see the other value."""
+    try:
+        body = decoder.decode(content)
+        _find_repeated(content.decode().lstrip())  # which is JSON, of a bounded depth
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _unreadable(error) from None
+    return body
+
+
+def _check_fields(fields: list[tuple[str, Any]]) -> None:
+    if len(dict(fields)) < len(fields):
+        name = repeated(name for name, _ in fields)[0][:100]
+        raise Problem(400, f"the field {name!r} is given more than once", field=name)
+
+
+_find_repeated = json.JSONDecoder(object_pairs_hook=_check_fields, parse_int=str, parse_float=str).raw_decode
+
+
+def _unreadable(error: Exception) -> Problem:
     """Return the problem for a body that cannot be decoded."""
     detail, _, at = str(error).partition(" - at `$")
     field = at.rstrip("`").lstrip(".") or None
