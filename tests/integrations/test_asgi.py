@@ -7,7 +7,7 @@ from starlette.responses import FileResponse
 
 from ratekeeper import AsyncLimiter, FixedWindow, InvalidRule, StoreUnavailable
 from ratekeeper.http import Headers, by_address, by_user
-from ratekeeper.integrations.asgi import RateLimitMiddleware, Route, ScopeRequest, identity
+from ratekeeper.integrations.asgi import RateLimitMiddleware, Route, ScopeRequest, user_id
 from ratekeeper.testing import ManualClock
 from tests.servers import free_port
 
@@ -151,7 +151,7 @@ class Member(User):
     ],
 )
 def test_the_user_is_whom_the_authentication_left_in_the_scope(user, expected):
-    assert identity(user) == expected
+    assert user_id(user) == expected
 
 
 def test_users_are_told_apart():

@@ -115,15 +115,15 @@ class ScopeRequest:
 
     @property
     def user_id(self) -> str | None:
-        return identity(self.raw.get("user"))
+        return user_id(self.raw.get("user"))
 
     def header(self, name: str) -> Sequence[str]:
         wanted = name.encode("latin-1")
         return [value.decode("latin-1") for known, value in self.raw["headers"] if known == wanted]
 
 
-def identity(user: Any) -> str | None:
-    """Return the identity of the user that an authentication middleware has put in the scope."""
+def user_id(user: Any) -> str | None:
+    """Return the id of the user that an authentication middleware has put in the scope."""
     if user is None or isinstance(user, str):
         return user
     if not getattr(user, "is_authenticated", True):

@@ -121,7 +121,7 @@ class DjangoRequest(EnvironRequest):
 
     @property
     def user_id(self) -> str | Awaitable[str | None] | None:
-        return _identity(getattr(self.raw, "user", None))
+        return _user_id(getattr(self.raw, "user", None))
 
 
 class AsyncDjangoRequest(DjangoRequest):
@@ -135,7 +135,7 @@ class AsyncDjangoRequest(DjangoRequest):
 
     async def _user_id(self) -> str | None:
         find = getattr(self.raw, "auser", None)
-        return _identity(getattr(self.raw, "user", None) if find is None else await find())
+        return _user_id(getattr(self.raw, "user", None) if find is None else await find())
 
 
 def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]) -> HttpResponseBase:
@@ -267,7 +267,7 @@ def _title(request: HttpRequest, view: Any) -> str:
     return title if owner is None else f"{owner.__module__}.{owner.__qualname__} {title}"
 
 
-def _identity(user: Any) -> str | None:
+def _user_id(user: Any) -> str | None:
     if user is None or not user.is_authenticated:
         return None
     return str(user.pk)

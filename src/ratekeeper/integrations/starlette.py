@@ -24,7 +24,7 @@ from ratekeeper.http import Admission, AsyncGate, Reply, Route, by_address
 from ratekeeper.http.client_keys import KeyFunction, check_function, together
 from ratekeeper.http.headers import Fields
 from ratekeeper.http.routes import Limit
-from ratekeeper.integrations.asgi import RateLimitMiddleware, identity
+from ratekeeper.integrations.asgi import RateLimitMiddleware, user_id
 from ratekeeper.stores import Store
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Connection(HTTPConnection):
 
     @property
     def user_id(self) -> str | None:
-        return identity(self.scope.get("user"))
+        return user_id(self.scope.get("user"))
 
     @property
     def raw(self) -> Any:

@@ -1,4 +1,4 @@
-"""The names under which keys are stored outside this process: readable, and different for any two identities."""
+"""The names under which keys are stored outside this process: readable, and different for any two keys of a rule."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 
 from ratekeeper.stores.protocol import Binding, Key
 
-_LONG = 96  # bytes; a longer identity is stored as a hash
+_LONG = 96  # bytes; a longer key is stored as a hash
 _SPECIAL = bytes((*b"%{}", *range(0x20), 0x7F))  # characters that would end a hash tag, or are hard to read
 
 
 def head_of(binding: Binding) -> bytes:
-    """Return the beginning of the names of a rule's keys, up to the brace that opens the identity.
+    """Return the beginning of the names of a rule's keys, up to the brace that opens the key.
 
     The prefix keeps its colons, so that the pattern of an ACL, such as `~ratekeeper:*`, matches what begins with it.
     The parts after it have none, and only a text has an empty part before it: so names are read from the right, and no
@@ -27,7 +27,7 @@ def head_of(binding: Binding) -> bytes:
 
 def name_of(head: bytes, key: Key) -> bytes:
     """Return the full name of a key."""
-    return head + identity_of(key) + b"}"
+    return head + encoded(key) + b"}"
 
 
 def head_in(name: bytes) -> bytes:
@@ -35,8 +35,8 @@ def head_in(name: bytes) -> bytes:
     return name[: name.index(b"{") + 1]
 
 
-def identity_of(key: Key) -> bytes:
-    """Return the part of a name that identifies who is limited."""
+def encoded(key: Key) -> bytes:
+    """Return a key as it is written in a name."""
     if type(key) is str:
         text = key.encode("utf-8", "surrogatepass")
         if len(text) <= _LONG and len(text.translate(None, _SPECIAL)) == len(text):  # nearly always
@@ -44,12 +44,10 @@ def identity_of(key: Key) -> bytes:
     # Anything but a str begins with a % and a lowercase letter, which an escaped str never does.
     if isinstance(key, tuple):
         parts = [_one(part) for part in key]
-        identity = b"%t" + b"".join(b"%d:%s" % (len(part), part) for part in parts)
+        text = b"%t" + b"".join(b"%d:%s" % (len(part), part) for part in parts)
     else:
-        identity = _one(key)
-    return (
-        identity if len(identity) <= _LONG else b"%h" + hashlib.blake2b(identity, digest_size=16).hexdigest().encode()
-    )
+        text = _one(key)
+    return text if len(text) <= _LONG else b"%h" + hashlib.blake2b(text, digest_size=16).hexdigest().encode()
 
 
 def _one(part: str | bytes | int) -> bytes:

@@ -9,7 +9,7 @@ from typing import NamedTuple, get_args
 from ratekeeper.clock import Clock, no_time
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
-from ratekeeper.stores.names import head_of, identity_of
+from ratekeeper.stores.names import encoded, head_of, name_of
 from ratekeeper.stores.protocol import Binding, Demand, Key, Operation, Outcome
 from ratekeeper.stores.redis import script
 from ratekeeper.stores.redis.redis_errors import no_decision
@@ -35,14 +35,9 @@ def encode_rule(binding: Binding) -> EncodedRule:
     return EncodedRule(head_of(binding), values)
 
 
-def key_name(rule: EncodedRule, key: Key) -> bytes:
-    """Return a key's name in Redis. An identity's keys share a hash tag; no two identities share a name."""
-    return rule.head + identity_of(key) + b"}"
-
-
 def slot_of(key: Key) -> int:
-    """Return the cluster slot that all keys of an identity are in."""
-    return binascii.crc_hqx(identity_of(key), 0) % SLOTS
+    """Return the cluster slot of a key, which is the same for all rules: the key is the hash tag of its names."""
+    return binascii.crc_hqx(encoded(key), 0) % SLOTS
 
 
 def encode(
@@ -54,7 +49,7 @@ def encode(
         if operation == "hit":  # the usual call of a lone caller
             rule = rules[id(binding)]
             argument = rule.values + _number(min(cost, MAX_COST))
-            return [rule.head + identity_of(key) + b"}"], argument
+            return [name_of(rule.head, key)], argument
     return _encode_runs(now_us, requests, rules)
 
 
@@ -76,12 +71,12 @@ def _encode_runs(
                 times += 1
                 continue
             last_key = key
-            names.append(rules[id(binding)].head + identity_of(key) + b"}")
+            names.append(name_of(rules[id(binding)].head, key))
         else:
             kinds: list[Hashable] = []
             for binding, key, cost, operation, binds, receipt in demands:
                 kinds += operation, id(binding), cost, binds, receipt
-                names.append(rules[id(binding)].head + identity_of(key) + b"}")
+                names.append(name_of(rules[id(binding)].head, key))
             kind = tuple(kinds)
         if kind == last and times == 1:
             count += 1
@@ -240,4 +235,4 @@ class Codec:
 
     def name(self, demand: Demand) -> bytes:
         """Return the name of a demand's key in Redis."""
-        return key_name(self._rules[id(demand.binding)], demand.key)
+        return name_of(self._rules[id(demand.binding)].head, demand.key)
