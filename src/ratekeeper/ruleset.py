@@ -95,20 +95,20 @@ class Joined(list[Demand]):
 
     def __init__(self, given: Sequence[Demand]) -> None:
         self._given = given
-        self._places: list[int] = []
-        """For each demand that was given, the place of the one that it became part of."""
-        place_of: dict[tuple[object, Key], int] = {}
+        self._indexes: list[int] = []
+        """For each demand that was given, the index of the one that it became part of."""
+        index_of: dict[tuple[object, Key], int] = {}
         for demand in given:
-            place = place_of.setdefault((demand.binding.space, demand.key), len(self))
-            self._places.append(place)
-            if place == len(self):
+            index = index_of.setdefault((demand.binding.space, demand.key), len(self))
+            self._indexes.append(index)
+            if index == len(self):
                 self.append(demand)
             else:
-                self[place] = self[place]._replace(cost=self[place].cost + demand.cost)
+                self[index] = self[index]._replace(cost=self[index].cost + demand.cost)
 
     def answered(self, answers: Sequence[_Answer]) -> list[tuple[Demand, _Answer]]:
         """Return each demand that was given, with the answer to the one that it became part of."""
-        return [(demand, answers[place]) for demand, place in zip(self._given, self._places, strict=True)]
+        return [(demand, answers[index]) for demand, index in zip(self._given, self._indexes, strict=True)]
 
 
 def _answered(demands: Sequence[Demand], answers: Sequence[_Answer]) -> Iterable[tuple[Demand, _Answer]]:

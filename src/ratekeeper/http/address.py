@@ -160,7 +160,7 @@ def _networks(given: Iterable[str]) -> tuple[tuple[IpNetwork, ...], bool]:
         raise TypeError(f"trusted_proxies must be a list of addresses or networks, not {show(given)}")
     networks: list[IpNetwork] = []
     trusts_unix = False
-    for place, text in enumerate(given):
+    for index, text in enumerate(given):
         if text == "unix":
             trusts_unix = True
             continue
@@ -168,7 +168,7 @@ def _networks(given: Iterable[str]) -> tuple[tuple[IpNetwork, ...], bool]:
             network = ipaddress.ip_network(text)
         except (ValueError, TypeError) as error:
             raise InvalidRule(
-                f"trusted_proxies[{place}]: {error}; use an address, a network such as '10.0.0.0/8', or 'unix'"
+                f"trusted_proxies[{index}]: {error}; use an address, a network such as '10.0.0.0/8', or 'unix'"
             ) from None
         networks.append(network)
     return tuple(networks), trusts_unix

@@ -101,10 +101,10 @@ def combine(*functions: PartFunction) -> PartFunction:
 
     def key(request: Any) -> Key | Awaitable[Key | None] | None:
         keys: list[Key] = []
-        for place, function in enumerate(functions):
+        for index, function in enumerate(functions):
             found = function(request)
             if isinstance(found, Awaitable):
-                return finish(request, keys, found, functions[place + 1 :])
+                return finish(request, keys, found, functions[index + 1 :])
             if found is None:
                 return None
             keys.append(found)
@@ -129,10 +129,10 @@ def first_of(*functions: PartFunction) -> PartFunction:
     _check_functions("first_of", functions)
 
     def key(request: Any) -> Key | Awaitable[Key | None] | None:
-        for place, function in enumerate(functions):
+        for index, function in enumerate(functions):
             found = function(request)
             if isinstance(found, Awaitable):
-                return finish(request, found, functions[place + 1 :])
+                return finish(request, found, functions[index + 1 :])
             if found is not None:
                 return found
         return None
@@ -173,8 +173,8 @@ def check_function(argument: str, function: Any, also: str = "", *, for_asyncio:
 def _check_functions(name: str, functions: Sequence[PartFunction]) -> None:
     if not functions:
         raise InvalidRule(f"{name} needs at least one key function")
-    for place, function in enumerate(functions):
-        check_function(f"{name}[{place}]", function)
+    for index, function in enumerate(functions):
+        check_function(f"{name}[{index}]", function)
 
 
 async def _awaited(found: Key | Awaitable[Key | None] | None) -> Key | None:

@@ -276,7 +276,7 @@ def _listed(argument: str, given: Any) -> list[Any]:
 
 def _routes(given: Any) -> list[Route]:
     routes = _listed("routes", given)
-    for place, route in enumerate(routes):
+    for index, route in enumerate(routes):
         if not isinstance(route, Route):
-            raise TypeError(f"routes[{place}] must be a Route, not {show(route)}")
+            raise TypeError(f"routes[{index}] must be a Route, not {show(route)}")
     return routes

@@ -108,18 +108,18 @@ class Outgoing:
         key = self._key(request)
         if key is None:
             return (yield send())
-        place = tuple(sorted(key.items())) if isinstance(key, Mapping) else key
+        hashable_key = tuple(sorted(key.items())) if isinstance(key, Mapping) else key
         cost = self._cost(request) if callable(self._cost) else self._cost
         retries = self._retries
         while True:
-            taken = yield from self._until_admitted(key, place, cost, make_waiter(self._timer))
+            taken = yield from self._until_admitted(key, hashable_key, cost, make_waiter(self._timer))
             try:
                 answer = yield send()
             except Exception as error:
                 if self._library.never_left(error):
                     yield from self._ledger.give_back(taken)
                 raise
-            is_to_retry = self._back_off(place, request, answer)
+            is_to_retry = self._back_off(hashable_key, request, answer)
             if self._ledger.settle_function is not None:
                 self._library.watch(request, answer, Settlement(self._ledger, taken))
             if not (retries and is_to_retry):
@@ -127,7 +127,7 @@ class Outgoing:
             retries -= 1
             yield self._library.read(answer)  # frees its connection, and settles its cost
 
-    def _until_admitted(self, key: Keys, place: Hashable, cost: Costs, waiter: Any) -> Flow[_Taken]:
+    def _until_admitted(self, key: Keys, hashable_key: Hashable, cost: Costs, waiter: Any) -> Flow[_Taken]:
         """Wait until the server's backoff is over and the budget admits the request."""
         timeout = self._timeout
         if not self._limiter.enabled:
@@ -136,7 +136,7 @@ class Outgoing:
         deadline = None if timeout is None else self._timer() + round(timeout * 1e9)
         can_fit = self._can_fit(cost)
         while True:
-            while can_fit and (until := self._backoff.until(place)) > self._timer():
+            while can_fit and (until := self._backoff.until(hashable_key)) > self._timer():
                 if deadline is not None and until > deadline:
                     raise RateLimited(_held_by_server((until - self._timer()) / 1e9))
                 yield waiter.sleep_until(until)
@@ -147,7 +147,7 @@ class Outgoing:
             else:
                 left = None if deadline is None else max(0, deadline - self._timer()) / 1e9
                 taken = yield self._limiter.wait_and_take(key, cost, left)
-            if self._backoff.until(place) <= self._timer():
+            if self._backoff.until(hashable_key) <= self._timer():
                 return taken
             # In the meantime, a response asked for a longer backoff.
             yield from self._ledger.give_back(taken)
@@ -167,7 +167,7 @@ class Outgoing:
             raise RateLimited(decision)
         return taken
 
-    def _back_off(self, place: Hashable, request: Any, answer: Any) -> bool:
+    def _back_off(self, hashable_key: Hashable, request: Any, answer: Any) -> bool:
         """Back off if the response asks for it; return whether to send the request again."""
         limits = parse_headers(answer.headers)
         is_refused = answer.status_code in _TRY_LATER
@@ -175,7 +175,7 @@ class Outgoing:
             limits = limits._replace(retry_after=None)
         wait = limits.wait
         if wait:
-            self._backoff.back_off(place, wait)
+            self._backoff.back_off(hashable_key, wait)
         return (
             is_refused
             and (wait > 0 or limits.retry_after is not None)

@@ -63,9 +63,9 @@ class RouteLimit:
                 self.http_limiter = make_limiter(route.limit, self._name)
                 arguments.by_name("cost", self.cost, list(self.http_limiter.rules), arguments.check_cost)
         except InvalidRule as error:
-            raise InvalidRule(f"{self._place}: {error}") from None
+            raise InvalidRule(f"{self._shown}: {error}") from None
         except TypeError as error:
-            raise TypeError(f"{self._place}: {error}") from None
+            raise TypeError(f"{self._shown}: {error}") from None
         # What nearly all applications have: known rules and a known cost, nothing to hold and nothing to settle.
         is_simple = self.http_limiter is not None and not self.http_limiter.shapes
         self.simple = self.http_limiter if is_simple and self.cost_function is None and self.settle is None else None
@@ -111,8 +111,8 @@ class RouteLimit:
         """Log, the first time, what went wrong in a function of the application."""
         if what not in self._logged:
             self._logged.add(what)
-            _log.warning("%s: %s; this is logged once", self._place, what, exc_info=error)
+            _log.warning("%s: %s; this is logged once", self._shown, what, exc_info=error)
 
     @property
-    def _place(self) -> str:
+    def _shown(self) -> str:
         return f"route {show(self.title)}"

@@ -68,7 +68,7 @@ def read(content: bytes, service: Service) -> tuple[HttpLimiter, Any, Any]:
 
 
 def rule_of(fields: RuleFields, at: str = "") -> Rule:
-    """Return the rule of some fields; `at` is their place in the body."""
+    """Return the rule of some fields; `at` says where in the body they are."""
     given = {name: getattr(fields, name) for name in _FIELDS if getattr(fields, name) is not None}
     try:
         return from_fields(fields.algorithm, given)

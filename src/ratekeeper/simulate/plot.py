@@ -129,7 +129,7 @@ def _draw_rates(axes: Axes, simulation: Simulation, grid: Grid) -> None:
             # Open, and the later the smaller: markers on the same spot are all seen.
             markersize=max(3.0, 11 - 1.5 * index),
             markerfacecolor="none",
-            markevery=[place for place, number in enumerate(bins) if units[number]],
+            markevery=[index for index, number in enumerate(bins) if units[number]],
         )
     axes.set_ylim(bottom=0)
     axes.set_ylabel(f"units passed per second\n(in steps of {seconds_text(bin_us)})")

@@ -13,7 +13,7 @@ from ratekeeper import rates
 from ratekeeper.algorithms import Rule
 from ratekeeper.errors import RatekeeperError
 from ratekeeper.simulate.comparable import comparable_log
-from ratekeeper.simulate.patterns import PATTERNS, Plan
+from ratekeeper.simulate.patterns import PATTERNS, PatternOptions
 
 MAX_REQUESTS = 2_000_000
 DEFAULT_WINDOWS = 4  # how long made-up traffic lasts
@@ -70,7 +70,7 @@ def generate(
     duration_us = DEFAULT_WINDOWS * window_us if duration is None else rates.window_us(duration, "duration")
     if requests_per_second * duration_us > 2 * most * rates.SECOND_US:  # do not even begin
         raise _too_many(f"{name} traffic", most)
-    moments = pattern.moments(Plan(requests_per_second, duration_us, window_us, seed))
+    moments = pattern.moments(PatternOptions(requests_per_second, duration_us, window_us, seed))
     at_us = _bounded(takewhile(lambda at: at < duration_us, moments), f"{name} traffic", most)
     if not at_us:
         raise InvalidTraffic(
