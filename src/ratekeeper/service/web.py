@@ -110,7 +110,7 @@ class ServiceRequest:
         headers: dict[bytes, bytes],
         repeated: Collection[bytes],
         client: str | None,
-        read: Read,
+        read: ReadBody,
     ) -> None:
         self.method = method
         self.path = path
@@ -152,7 +152,7 @@ class ServiceRequest:
         return decode(msgspec.json.Decoder(kind), content)
 
 
-Read = Callable[[ServiceRequest], Awaitable[bytes]]
+ReadBody = Callable[[ServiceRequest], Awaitable[bytes]]
 
 
 def repeated(names: Iterable[_Name]) -> list[_Name]:

@@ -9,24 +9,24 @@ from ratekeeper.algorithms.rule import EMPTY
 from ratekeeper.decision import RuleAnswer
 from ratekeeper.stores.protocol import Demand
 
-Read = Callable[[Demand], Any]
+ReadState = Callable[[Demand], Any]
 """Returns the state of a demand's key; None if the key is untouched."""
-Write = Callable[[Demand, Any, Any, int], None]
+WriteState = Callable[[Demand, Any, Any, int], None]
 """Takes a demand, its key's current state, the next state (`EMPTY`: forget the key) and the time."""
 
 
-def carry_out(demands: Sequence[Demand], now: int, read: Read, write: Write) -> list[RuleAnswer]:
+def carry_out(demands: Sequence[Demand], now: int, read: ReadState, write: WriteState) -> list[RuleAnswer]:
     """Carry out the demands, all or none, and return their answers. Nobody else may write meanwhile."""
     denied = len(demands) > 1 and any(_denies(demand, now, read) for demand in demands)
     return [_do(demand, now, denied, read, write) for demand in demands]
 
 
-def _denies(demand: Demand, now: int, read: Read) -> bool:
+def _denies(demand: Demand, now: int, read: ReadState) -> bool:
     """Return whether a demand denies the whole request."""
     return demand.binds and demand.operation in ("hit", "peek") and not _peek(demand, now, demand.cost, read)[0]
 
 
-def _do(demand: Demand, now: int, denied: bool, read: Read, write: Write) -> RuleAnswer:
+def _do(demand: Demand, now: int, denied: bool, read: ReadState, write: WriteState) -> RuleAnswer:
     """Carry out one demand, unless its request is denied, and return its answer."""
     operation = demand.operation
     if operation == "peek" or (denied and operation == "hit"):
@@ -42,11 +42,11 @@ def _do(demand: Demand, now: int, denied: bool, read: Read, write: Write) -> Rul
     return _peek(demand, now, 1, read)
 
 
-def _peek(demand: Demand, now: int, cost: int, read: Read) -> RuleAnswer:
+def _peek(demand: Demand, now: int, cost: int, read: ReadState) -> RuleAnswer:
     return demand.binding.rule.decide(read(demand), now, cost, False)[1:]
 
 
-def _change(demand: Demand, now: int, read: Read, write: Write) -> None:
+def _change(demand: Demand, now: int, read: ReadState, write: WriteState) -> None:
     rule, operation, cost = demand.binding.rule, demand.operation, demand.cost
     before = read(demand)
     if operation == "charge":

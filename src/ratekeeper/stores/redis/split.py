@@ -67,7 +67,7 @@ def _across(demands: _Demands, parts: _Parts, nodes: Nodes) -> Flow[Outcome]:
     """Decide a request part by part."""
     if all(demand.operation == "peek" for demand in demands) or not any(map(_asks, demands)):
         return (yield from _at_once(demands, parts, nodes))
-    peeks = [[_as_peek(demands[at]) for at in part] for part in parts]
+    peeks = [[_peek_for(demands[at]) for at in part] for part in parts]
     seen = _merged(parts, _checked((yield nodes.ask_all(peeks))))
     if not _admits(demands, seen):
         return seen
@@ -121,7 +121,7 @@ def _asks(demand: Demand) -> bool:
     return demand.operation in ("hit", "peek")
 
 
-def _as_peek(demand: Demand) -> Demand:
+def _peek_for(demand: Demand) -> Demand:
     """Return the peek for a demand; for an operation that cannot be denied, at cost 1."""
     return demand._replace(operation="peek") if _asks(demand) else demand._replace(operation="peek", cost=1)
 
