@@ -158,27 +158,32 @@ MAY_IMPORT = {
     # HTTP without a framework
     "http": (
         "http.admission http.client_keys http.gate http.headers http.outgoing http.parse http.problem http.request "
-        "http.routes"
+        "http.routes notices"
     ),
     "http.asgi_types": "",
     "http.request": "",
     "http.structured": "",
     "http.problem": "decision",
     "http.address": "errors http.request rates",
-    "http.client_keys": "errors http.address http.request rates ruleset stores.protocol",
+    "http.client_keys": "errors http.address http.request http.url_paths rates ruleset stores.protocol",
     "http.headers": "algorithms clock decision errors http.structured rates",
-    "http.http_limiter": "http.headers",
+    "http.http_limiter": "algorithms http.headers",
+    "http.url_paths": "errors rates",
+    "http.chosen_rules": "errors rules",
     "http.parse": "clock http.structured",
-    "http.routes": "errors http.client_keys http.request limiter rates rules ruleset",
-    "http.route_limits": "arguments errors http.client_keys http.http_limiter http.request http.routes rates",
+    "http.routes": "errors http.client_keys http.request http.url_paths limiter rates rules ruleset",
+    "http.route_limits": (
+        "arguments errors http.chosen_rules http.client_keys http.http_limiter http.request http.routes notices rates"
+    ),
+    "http.matching": "http.request http.route_limits http.url_paths notices",
     "http.held_requests": "errors forks rates",
     "http.admission": (
         "decision errors flows http.held_requests http.http_limiter http.request http.route_limits keys reservations"
     ),
     "http.gate": (
         "clock decision errors fallback flows http.admission http.client_keys http.headers http.held_requests "
-        "http.http_limiter http.problem http.request http.route_limits http.routes keys limiter notices rates ruleset "
-        "stores.protocol"
+        "http.http_limiter http.matching http.problem http.request http.route_limits http.routes keys limiter notices "
+        "rates rules ruleset stores.protocol"
     ),
     "http.backoff": "clock forks",
     "http.settlement": "errors flows reservations ruleset",
@@ -188,12 +193,15 @@ MAY_IMPORT = {
     ),
     # frameworks and clients
     "integrations": "",
-    "integrations.asgi": "http http.asgi_types http.headers http.routes",
+    "integrations.asgi": "http http.asgi_types http.headers http.routes http.url_paths",
     "integrations.wsgi": "http http.headers http.routes",
-    "integrations.starlette": "decision errors http http.client_keys http.headers http.routes integrations.asgi stores",
+    "integrations.starlette": (
+        "decision errors http http.client_keys http.headers http.routes http.url_paths integrations.asgi stores"
+    ),
     "integrations.fastapi": "http http.problem integrations.starlette",
     "integrations.flask": (
-        "decision errors http http.client_keys http.gate http.routes integrations.wsgi rates ruleset stores"
+        "decision errors http http.client_keys http.gate http.matching http.routes integrations.wsgi rates ruleset "
+        "stores"
     ),
     "integrations.django_settlement": "http integrations.wsgi",
     "integrations.django": (

@@ -39,8 +39,13 @@ class Notices:
                 counts[kind] += count
         return counts
 
-    def note(self, kind: Kind, reason: str, how_many: int = 1, *, detail: object = "") -> None:
-        """Count, and log `reason` unless it was logged before; it says why and what to do, `detail` what happened."""
+    def note(
+        self, kind: Kind, reason: str, how_many: int = 1, *, detail: object = "", error: Exception | None = None
+    ) -> None:
+        """Count, and log `reason` unless it was logged before, with the traceback of `error` if there is one.
+
+        The reason says why and what to do, `detail` what happened.
+        """
         counter = self._counters[kind]
         if how_many == 1:
             next(counter)
@@ -53,8 +58,9 @@ class Notices:
             known, reason, detail = (kind, ""), "further reasons are counted and not logged", ""
         mine = object()
         if self._logged.setdefault(known, mine) is mine:  # one of several threads
+            said = f": {detail}" if detail else ""
             with suppress(Exception):  # a log handler that raises must not keep a caller from its decision
-                _log.warning("%s: %s%s (logged once; see .notices)", kind, reason, f": {detail}" if detail else "")
+                _log.warning("%s: %s%s (logged once; see .notices)", kind, reason, said, exc_info=error)
 
     def include(self, other: Notices) -> None:
         """Add the counts of `other`, which logs for itself, to `counts`."""

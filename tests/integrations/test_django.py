@@ -20,7 +20,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from ratekeeper import FixedWindow, InvalidRule, StoreUnavailable
-from ratekeeper.http import Answer, by_user
+from ratekeeper.http import Answer, Notices, Route, by_user
 from ratekeeper.integrations.django import RateLimitMiddleware, _store, limited
 
 django.setup()
@@ -173,8 +173,23 @@ def test_who_is_signed_in_is_told_apart(configured, kind):
 
 
 def test_it_can_be_switched_off(configured, view):
-    configured(limit=ONE, enabled=False)
+    notices = Notices()
+    configured(limit=ONE, enabled=False, notices=notices)
     assert [through(limited(ONE)(view)).status_code for _ in range(2)] == [200, 200]
+    assert notices.counts["unlimited"] == 4  # the middleware's and the view's
+
+
+@pytest.mark.parametrize(("rules", "statuses"), [("0/m", [429, 429]), ("nonsense", [200, 429]), (None, [200, 200])])
+def test_a_function_s_bad_rules_never_mean_no_limit(configured, view, rules, statuses):
+    notices = Notices()
+    configured(limit=ONE, routes=[Route("/", None)], notices=notices)  # which the decorator does not use
+    assert [through(limited(lambda request: rules)(view)).status_code for _ in range(2)] == statuses
+    assert notices.counts == {
+        "degraded": 2 if rules == "nonsense" else 0,
+        "skipped": 0,
+        "shared": 0,
+        "unlimited": 2 if rules is None else 0,
+    }
 
 
 def test_functions_may_be_given_by_their_dotted_names(configured, view):

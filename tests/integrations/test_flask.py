@@ -56,6 +56,31 @@ def test_static_files_have_no_default():
     assert statuses(an_app(RateLimiter(default=ONE)), "/static/none", "/static/none") == [404, 404]
 
 
+def test_a_view_that_is_named_static_has_its_default(tmp_path):
+    app = an_app(RateLimiter(default=ONE))
+    for name, folder in (("views", None), ("files", tmp_path)):
+        blueprint = Blueprint(name, __name__, url_prefix=f"/{name}", static_folder=folder)
+        if folder is None:
+            blueprint.add_url_rule("/", "static", lambda: "a view")
+        app.register_blueprint(blueprint)
+    assert statuses(app, "/views/", "/views/") == [200, 429]
+    assert statuses(app, "/files/static/none", "/files/static/none") == [404, 404]
+    bare = Flask(__name__, static_folder=None)
+    RateLimiter(bare, default=ONE)
+    bare.add_url_rule("/", "static", lambda: "a view")
+    assert statuses(bare, "/", "/") == [200, 429]
+
+
+@pytest.mark.parametrize(("rules", "expected"), [("0/m", [429, 429]), ("nonsense", [200, 429]), (None, [200, 200])])
+def test_a_function_s_bad_rules_never_mean_no_limit(rules, expected):
+    limiter = RateLimiter(default=ONE)
+    app = an_app(limiter)
+    app.add_url_rule("/c", view_func=limiter.limit(lambda request: rules)(lambda: "c"), endpoint="c")
+    assert statuses(app, "/c", "/c") == expected
+    assert limiter.notices.counts["degraded"] == (2 if rules == "nonsense" else 0)
+    assert limiter.notices.counts["unlimited"] == (2 if rules is None else 0)
+
+
 def test_the_tightest_limit_is_told():
     client = an_app(RateLimiter(default=TWO, application="1000/day")).test_client()
     assert client.get("/a").headers["X-RateLimit-Limit"] == "2"
@@ -274,6 +299,7 @@ def test_it_can_be_switched_off():
     app = an_app(limiter, RATELIMIT_ENABLED=False)
     app.add_url_rule("/c", view_func=limiter.limit(ONE)(lambda: "c"), endpoint="c")
     assert statuses(app, "/a", "/a", "/c", "/c") == [200, 200, 200, 200]
+    assert limiter.notices.counts["unlimited"] == 4
 
 
 def test_headers_can_be_switched_off():

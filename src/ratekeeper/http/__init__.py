@@ -6,7 +6,9 @@ Reading order, server side:
 - `client_keys`, `address`: key functions, which say who is limited
 - `headers`, `problem`: the headers of a response and the body of a denial; `structured` is the syntax of the headers
 - `http_limiter`: a limiter together with the headers that report its decisions
-- `routes`: a `Route` as an application writes it; `route_limits`: the same with its limiters, ready for decisions
+- `routes`: a `Route` as an application writes it; `url_paths`: what its path matches; `route_limits`: the same with its
+  limiters, ready for decisions; `chosen_rules`: rules that a function of the request returns
+- `matching`: finds the routes of a request
 - `admission`: the flows that decide on a request and settle it; `held_requests` bounds how many are delayed
 - `gate`: `Gate` and `AsyncGate`, the interface for integrations; `asgi_types`: the types of the ASGI interface
 
@@ -29,6 +31,7 @@ from ratekeeper.http.parse import QuotaPolicy, ServerLimits, ServiceLimit, parse
 from ratekeeper.http.problem import body, problem
 from ratekeeper.http.request import Answer, Reply, Request
 from ratekeeper.http.routes import Route
+from ratekeeper.notices import Notices
 
 __all__ = [
     "Admission",
@@ -37,6 +40,7 @@ __all__ = [
     "Gate",
     "HeaderWriter",
     "Headers",
+    "Notices",
     "Options",
     "QuotaPolicy",
     "Reply",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ratekeeper import keys
@@ -10,7 +10,7 @@ from ratekeeper.decision import NO_LAYERS, Decision
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.flows import Flow
 from ratekeeper.http.held_requests import HeldRequests
-from ratekeeper.http.http_limiter import HttpLimiter
+from ratekeeper.http.http_limiter import BLOCKED, HttpLimiter
 from ratekeeper.http.request import Answer, Request
 from ratekeeper.http.route_limits import RouteLimit
 from ratekeeper.reservations import AsyncReservation, Reservation
@@ -30,6 +30,51 @@ class Admission(NamedTuple):
     """What a correction starts from; None if nothing was taken or the reservation was not kept."""
     is_held: bool = False
     """Whether the request counts as held until `leave` is called."""
+    others: Sequence[Admission] = ()
+    """Those by the other routes that the request may be read as."""
+
+    @property
+    def all(self) -> Sequence[Admission]:
+        """This admission and the others."""
+        return (self, *self.others)
+
+    @property
+    def settles(self) -> bool:
+        """Whether the cost is to be settled once the application has answered."""
+        return any(each.route_limit.settle is not None for each in self.all)
+
+
+def decide_by_all(route_limits: Sequence[RouteLimit], request: Request, held: HeldRequests) -> Flow[Admission | None]:
+    """Decide by several routes, all or nothing; the tightest one speaks for all. None means that none limits it."""
+    admissions: list[Admission] = []
+    admits = False
+    try:
+        for route_limit in route_limits:
+            admission = yield from decide(route_limit, request, held)
+            if admission is not None:
+                admissions.append(admission)
+                if not admission.decision.allowed:
+                    return admission
+        admits = True
+    finally:
+        if not admits:
+            for each in admissions:
+                leave(held, each)
+                if each.taken is not None:
+                    yield each.taken.give_back()
+    if not admissions:
+        return None
+    tightest = min(admissions, key=lambda each: each.decision.remaining)
+    delay = max(each.decision.delay for each in admissions)
+    others = tuple(each for each in admissions if each is not tightest)
+    return tightest._replace(decision=tightest.decision._replace(delay=delay), others=others)
+
+
+def leave(held: HeldRequests, admission: Admission) -> None:
+    """Stop counting a request as held."""
+    for each in admission.all:
+        if each.is_held:
+            held.leave(held_under(each.route_limit, each.key))
 
 
 def decide(route_limit: RouteLimit, request: Request, held: HeldRequests, key: Any = UNKNOWN) -> Flow[Admission | None]:
@@ -39,23 +84,24 @@ def decide(route_limit: RouteLimit, request: Request, held: HeldRequests, key: A
         limiter = yield from _chosen(route_limit, request)
     if limiter is None:
         return None
-    if key is UNKNOWN:
-        key = route_limit.find_key(request)
-    if key is not None and not (type(key) is str and 0 < len(key) <= keys.SURELY_SHORT):
-        key = yield from _checked_key(route_limit, key, limiter)
-    if key is None:
-        if route_limit.unidentified == "skip":
-            return None
-        if route_limit.unidentified == "deny":
-            return Admission(_refusal(limiter), route_limit, limiter, _SHARED)
-        key = _SHARED
-    cost = route_limit.cost if route_limit.cost_function is None else (yield from _cost(route_limit, request, limiter))
+    if limiter is BLOCKED:
+        return Admission(_denied("blocked"), route_limit, limiter, _SHARED)
+    key = yield from _key(route_limit, request, limiter, key)
+    if key is None and route_limit.unidentified == "deny":
+        name, rule = next(iter(limiter.rules.items()))
+        return Admission(_denied(name, rule.limit), route_limit, limiter, _SHARED)
+    cost = 0 if key is None else (yield from _cost(route_limit, request, limiter))
     if not cost:
-        return None  # free
+        return None
     if limiter.shapes:
         return (yield from _hold_or_deny(held, route_limit, limiter, key, cost))
     taken = yield limiter.limiter.take(key, cost)
     return Admission(taken.decision, route_limit, limiter, key, taken)
+
+
+def _denied(rule: str, limit: int = 0) -> Decision:
+    """Deny for ever."""
+    return Decision(False, limit, 0, float("inf"), 0.0, 0.0, rule, NO_LAYERS, False)
 
 
 def _chosen(route_limit: RouteLimit, request: Request) -> Flow[HttpLimiter | None]:
@@ -63,10 +109,22 @@ def _chosen(route_limit: RouteLimit, request: Request) -> Flow[HttpLimiter | Non
         rules = route_limit.rules_function(request)
         if hasattr(rules, "__await__"):
             rules = yield rules
-        return None if rules is None else route_limit.limiter_for(rules)
-    except Exception:  # noqa: BLE001 - an error in the application's function must not fail the request
-        route_limit.log_once("the rules function failed; the default limit applies")
+        limiter = route_limit.limiter_for(rules)
+    except Exception as error:  # noqa: BLE001 - an error in the application's function must not fail the request
+        route_limit.note_failure(error)
         return route_limit.otherwise
+    if limiter is None:
+        route_limit.note_unlimited()
+    return limiter
+
+
+def _key(route_limit: RouteLimit, request: Request, limiter: HttpLimiter, key: Any) -> Flow[Any]:
+    """Return the key to count under; None if there is none, and such requests are denied or skipped."""
+    if key is UNKNOWN:
+        key = route_limit.find_key(request)
+    if key is not None and not (type(key) is str and 0 < len(key) <= keys.SURELY_SHORT):
+        key = yield from _checked_key(route_limit, key, limiter)
+    return _SHARED if key is None and route_limit.unidentified == "shared" else key
 
 
 def _checked_key(route_limit: RouteLimit, key: Any, limiter: HttpLimiter) -> Flow[Any]:
@@ -74,29 +132,38 @@ def _checked_key(route_limit: RouteLimit, key: Any, limiter: HttpLimiter) -> Flo
         if hasattr(key, "__await__"):
             key = yield key
         if key is None:
-            route_limit.log_no_key("a request has no key", error=False)
+            route_limit.note_no_key()
         elif isinstance(key, Mapping):
+            key = limiter.without_unlimited(key)
             if set(key) != set(limiter.rules):
                 raise InvalidRule(f"it returned keys for {list(key)}; the rules are {list(limiter.rules)}")
             for own in key.values():
                 keys.check(own)
         else:
             keys.check(key)
-    except Exception:  # noqa: BLE001 - as above
-        route_limit.log_no_key("the key function failed")
+    except Exception as error:  # noqa: BLE001 - as above
+        route_limit.note_no_key(error)
         return None
     return key
 
 
 def _cost(route_limit: RouteLimit, request: Request, limiter: HttpLimiter) -> Flow[Any]:
+    """Return the cost of a request; 0 means that it is free."""
+    cost: Any = route_limit.cost
+    if route_limit.cost_function is None and route_limit.rules_function is None:
+        return cost  # checked at the start
     try:
-        cost: Any = route_limit.cost_function(request)  # type: ignore[misc]
-        if hasattr(cost, "__await__"):
-            cost = yield cost
-        return route_limit.checked_cost(cost, limiter)
-    except Exception:  # noqa: BLE001 - as above
-        route_limit.log_once("the cost function failed; the request costs 1")
+        if route_limit.cost_function is not None:
+            cost = route_limit.cost_function(request)
+            if hasattr(cost, "__await__"):
+                cost = yield cost
+        cost = route_limit.checked_cost(cost, limiter)
+    except Exception as error:  # noqa: BLE001 - as above
+        route_limit.log_once("the cost function failed; the request costs 1", error)
         return 1
+    if not cost:
+        route_limit.note_free()
+    return cost
 
 
 def _hold_or_deny(
@@ -132,29 +199,31 @@ def _without_delay(decision: Decision) -> Decision:
 
 
 def settle(request: Request, admission: Admission, answer: Answer) -> Flow[None]:
-    """Correct the cost of a request to what the application's settle function returns for its answer."""
+    """Correct the cost of a request to what the application's settle functions return for its answer."""
+    for each in admission.all:
+        if each.route_limit.settle is not None:
+            yield from _settle(request, each, answer)
+
+
+def _settle(request: Request, admission: Admission, answer: Answer) -> Flow[None]:
     route_limit = admission.route_limit
     try:
         real: Any = route_limit.settle(request, answer)  # type: ignore[misc]
         if hasattr(real, "__await__"):
             real = yield real
-        if real is not None:
-            yield from correct(admission, real)
-    except StoreUnavailable:
-        route_limit.log_once("the store is unavailable; a request was not settled")
-    except Exception:  # noqa: BLE001 - as above
-        route_limit.log_once("the settlement failed; the request keeps its estimated cost")
+        if real is not None and admission.taken is not None:
+            yield admission.taken.correct(real)
+    except StoreUnavailable as error:
+        route_limit.log_once("the store is unavailable; a request was not settled", error)
+    except Exception as error:  # noqa: BLE001 - as above
+        route_limit.log_once("the settlement failed; the request keeps its estimated cost", error)
 
 
 def correct(admission: Admission, real_cost: Any) -> Flow[None]:
     """Charge what a request cost above its estimate, or give back what it cost below."""
-    if admission.taken is not None:
-        yield admission.taken.correct(real_cost)
-
-
-def _refusal(limiter: HttpLimiter) -> Decision:
-    name, rule = next(iter(limiter.rules.items()))
-    return Decision(False, rule.limit, 0, float("inf"), 0.0, 0.0, name, NO_LAYERS, False)
+    for each in admission.all:
+        if each.taken is not None:
+            yield each.taken.correct(real_cost)
 
 
 def held_under(route_limit: RouteLimit, key: Any) -> Hashable:

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.address import ClientAddress
-from ratekeeper.http.request import Request
+from ratekeeper.http.request import Request, root_of
+from ratekeeper.http.url_paths import normalized
 from ratekeeper.rates import show
 from ratekeeper.ruleset import Keys
 from ratekeeper.stores.protocol import Key
@@ -91,8 +92,8 @@ def by_header(name: str) -> Callable[[Request], str | None]:
 
 
 def by_path() -> Callable[[Request], str | None]:
-    """Key by the path."""
-    return lambda request: _short("path:", request.path)
+    """Key by the path, however it is written."""
+    return lambda request: _short("path:", normalized(root_of(request) + request.path))
 
 
 def combine(*functions: PartFunction) -> PartFunction:

@@ -15,11 +15,12 @@ from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.fallback import OnError
 from ratekeeper.flows import run, run_async
-from ratekeeper.http.admission import UNKNOWN, Admission, correct, decide, held_under, settle
+from ratekeeper.http.admission import UNKNOWN, Admission, correct, decide, decide_by_all, leave, settle
 from ratekeeper.http.client_keys import KeyFunction, by_address, check_function
 from ratekeeper.http.headers import EncodedFields, Fields, Headers
 from ratekeeper.http.held_requests import HeldRequests
 from ratekeeper.http.http_limiter import HttpLimiter
+from ratekeeper.http.matching import NoRoutes, RouteTable
 from ratekeeper.http.problem import body
 from ratekeeper.http.request import Answer, Reply, Request
 from ratekeeper.http.route_limits import RouteLimit, Unidentified
@@ -28,12 +29,15 @@ from ratekeeper.keys import SURELY_SHORT
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.notices import Notices
 from ratekeeper.rates import show
+from ratekeeper.rules import Rules
 from ratekeeper.ruleset import Costs
 from ratekeeper.stores.protocol import Store
 
 DenyFunction = Callable[[Any, Decision], Reply]
 _BY_ADDRESS = by_address()
 _HEADERS = Headers()
+FALLBACK = "60/minute"
+"""The rules where a function of the request should have returned some, and there is no `limit` that stands for all."""
 _new = tuple.__new__  # a third of what the constructor of a named tuple costs
 
 
@@ -46,6 +50,7 @@ class Options(TypedDict, total=False):
     cost: Costs | CostFunction
     settle: SettleFunction | None
     unidentified: Unidentified
+    fallback: Rules | Limiter | AsyncLimiter
     headers: Headers
     deny: DenyFunction | None
     max_waiters: int
@@ -55,6 +60,7 @@ class Options(TypedDict, total=False):
     prefix: str
     on_error: OnError
     deadline: float
+    notices: Notices | None
 
 
 def for_several(options: Options) -> Options:
@@ -79,6 +85,7 @@ class _Gate:
         cost: Costs | CostFunction = 1,
         settle: SettleFunction | None = None,
         unidentified: Unidentified = "shared",
+        fallback: Rules | Limiter | AsyncLimiter = FALLBACK,
         headers: Headers = _HEADERS,
         deny: DenyFunction | None = None,
         max_waiters: int = 1000,
@@ -88,6 +95,7 @@ class _Gate:
         prefix: str = "ratekeeper",
         on_error: OnError = "local",
         deadline: float = 0.1,
+        notices: Notices | None = None,
     ) -> None:
         if unidentified not in ("shared", "deny", "skip"):
             raise InvalidRule(f"unidentified must be 'shared', 'deny' or 'skip', not {show(unidentified)}")
@@ -98,7 +106,7 @@ class _Gate:
         self._store = store
         self._owner: Any = None
         self._prefix = prefix
-        self._notices = Notices()
+        self._notices = notices or Notices()
         self._limiter_options: dict[str, Any] = {
             "clock": clock,
             "on_error": on_error,
@@ -109,7 +117,7 @@ class _Gate:
         self._headers = headers
         self._deny = deny
         self._held = HeldRequests(max_waiters, max_waiters_per_key)
-        self._route_limits = [
+        self._route_limits = route_limits = [
             RouteLimit(
                 route,
                 key,
@@ -117,13 +125,18 @@ class _Gate:
                 settle,
                 unidentified=unidentified,
                 make_limiter=self._http_limiter,
+                notices=self._notices,
+                prefix=prefix,
                 for_asyncio=self._for_asyncio,
             )
             for route in (*map(exemption, _listed("exempt", exempt)), *_routes(routes), Route("*", limit, name=""))
         ]
-        for route_limit in self._route_limits:
-            route_limit.otherwise = self._route_limits[-1].http_limiter
-        self._only = self._route_limits[0] if len(self._route_limits) == 1 else None
+        for route_limit in route_limits:
+            if route_limit.rules_function is not None:
+                route_limit.otherwise = route_limits[-1].http_limiter or route_limit.limiter_of(fallback)
+        table = RouteTable(route_limits)
+        self._only = table.only
+        self._routes: RouteTable | NoRoutes = table
 
     @property
     def notices(self) -> Notices:
@@ -150,7 +163,11 @@ class _Gate:
             names = {name.lower() for name, _ in reply.headers}
             missing = [field for field in fields if field[0].lower() not in names]
             reply = reply._replace(headers=[*reply.headers, *missing])
-        return reply._replace(body=b"") if request.method == "HEAD" else reply
+        return reply._replace(body=b"") if request.method.upper() == "HEAD" else reply
+
+    def switch_off(self) -> None:
+        """Limit nothing from now on; each request is counted as `unlimited`."""
+        self._only, self._routes = None, NoRoutes(self._notices)
 
     def share_held_requests(self, other: _Gate) -> None:
         """Count held requests together with those of another gate, under its bounds."""
@@ -158,14 +175,7 @@ class _Gate:
 
     def leave(self, admission: Admission) -> None:
         """Stop counting a request as held, whatever happened to it."""
-        if admission.is_held:
-            self._held.leave(held_under(admission.route_limit, admission.key))
-
-    def _route_limit(self, request: Request) -> RouteLimit:
-        for route_limit in self._route_limits:
-            if route_limit.matches is None or route_limit.matches(request):
-                break
-        return route_limit  # the last one matches every request
+        leave(self._held, admission)
 
     def _http_limiter(self, limit: Any, name: str) -> HttpLimiter:
         if isinstance(limit, Limiter | AsyncLimiter):
@@ -186,9 +196,11 @@ class Gate(_Gate):
     `limit` (rules, a limiter, a function of the request, or None) applies to every request that `routes` and `exempt`
     do not match. `key` computes a request's key, `cost` is what a request consumes, and `settle` corrects the cost
     after the application has answered. `unidentified` says what happens to requests without a key: they share one
-    key, are denied, or are not limited. `headers` selects the response headers; `deny(request, decision)` returns the
-    `Reply` to a denied request. At most `max_waiters` requests are held for their shaping delay at a time, and at most
-    `max_waiters_per_key` for one key. The other options are those of a `Limiter`.
+    key, are denied, or are not limited. Where rules are a function of the request, and it fails or returns no valid
+    rules, `limit` applies if it is fixed, otherwise `fallback`. `headers` selects the response headers;
+    `deny(request, decision)` returns the `Reply` to a denied request. At most `max_waiters` requests are held for
+    their shaping delay at a time, and at most `max_waiters_per_key` for one key. Gates with the same `notices` count
+    together. The other options are those of a `Limiter`.
     """
 
     _limiter = Limiter
@@ -199,14 +211,19 @@ class Gate(_Gate):
 
         `correctable=False` is faster, and leaves nothing for `correct` to start from.
         """
-        route_limit = self._only or self._route_limit(request)
+        route_limit = self._only
+        if route_limit is None:
+            found = self._routes.find(request)
+            if len(found) != 1:
+                return run(decide_by_all(found, request, self._held))
+            route_limit = found[0]
         simple = route_limit.simple
         key: Any = UNKNOWN
         if simple is not None and not correctable:
             key = route_limit.find_key(request)
             if type(key) is str and 0 < len(key) <= SURELY_SHORT:  # as nearly all keys; `decide` looks at others
                 decision = simple.limiter.hit(key, route_limit.cost)
-                return _new(Admission, (decision, route_limit, simple, key, None, False))
+                return _new(Admission, (decision, route_limit, simple, key, None, False, ()))
         return run(decide(route_limit, request, self._held, key))
 
     def hold(self, admission: Admission) -> None:
@@ -219,7 +236,7 @@ class Gate(_Gate):
 
     def settle(self, request: Request, admission: Admission, answer: Answer) -> None:
         """Correct the cost of a request that the application has answered."""
-        if admission.route_limit.settle is not None and admission.decision.allowed:
+        if admission.settles and admission.decision.allowed:
             run(settle(request, admission, answer))
 
     def correct(self, admission: Admission, real_cost: Costs) -> None:
@@ -243,19 +260,24 @@ class AsyncGate(_Gate):
 
         `correctable=False` is faster, and leaves nothing for `correct` to start from.
         """
-        route_limit = self._only or self._route_limit(request)
+        route_limit = self._only
+        if route_limit is None:
+            found = self._routes.find(request)
+            if len(found) != 1:
+                return await run_async(decide_by_all(found, request, self._held))
+            route_limit = found[0]
         simple = route_limit.simple
         key: Any = UNKNOWN
         if simple is not None and not correctable:
             key = route_limit.find_key(request)
             if type(key) is str and 0 < len(key) <= SURELY_SHORT:  # as nearly all keys; `decide` looks at others
                 decision = await simple.limiter.hit(key, route_limit.cost)
-                return _new(Admission, (decision, route_limit, simple, key, None, False))
+                return _new(Admission, (decision, route_limit, simple, key, None, False, ()))
         return await run_async(decide(route_limit, request, self._held, key))
 
     async def settle(self, request: Request, admission: Admission, answer: Answer) -> None:
         """Correct the cost of a request that the application has answered."""
-        if admission.route_limit.settle is not None and admission.decision.allowed:
+        if admission.settles and admission.decision.allowed:
             await run_async(settle(request, admission, answer))
 
     async def correct(self, admission: Admission, real_cost: Costs) -> None:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from ratekeeper.algorithms import Rule
 from ratekeeper.http.headers import Headers, HeaderWriter
 
 
 class HttpLimiter:
     """A limiter, sync or async, and the writer of the headers for its decisions."""
 
-    __slots__ = ("limiter", "rules", "shapes", "writer")
+    __slots__ = ("limiter", "rules", "shapes", "unlimited", "writer")
 
     def __init__(self, limiter: Any, headers: Headers) -> None:
         self.limiter = limiter
-        self.rules = limiter.rules
+        self.rules: Mapping[str, Rule] = {} if limiter is None else limiter.rules
+        self.unlimited: tuple[str, ...] = ()
+        """The names of the rules that limit nothing, and were left out."""
         self.shapes = any(rule.shapes for rule in self.rules.values())
         self.writer = HeaderWriter(self.rules, headers)
+
+    def without_unlimited(self, by_name: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a mapping of keys or costs without those of the rules that were left out."""
+        if not self.unlimited:
+            return by_name
+        return {name: value for name, value in by_name.items() if name not in self.unlimited}
+
+
+BLOCKED = HttpLimiter(None, Headers.off())
+"""Denies everything."""

@@ -11,11 +11,14 @@ class Request(Protocol):
 
     @property
     def method(self) -> str:
-        """The method in upper case; "WEBSOCKET" for a WebSocket handshake."""
+        """The method; "WEBSOCKET" for a WebSocket handshake."""
 
     @property
     def path(self) -> str:
-        """The path, decoded, without the query."""
+        """The path that the application's routes see: decoded, without the query and without the root path.
+
+        If the application is mounted somewhere, an attribute `root_path` says where.
+        """
 
     @property
     def peer(self) -> str | None:
@@ -31,6 +34,12 @@ class Request(Protocol):
 
     def header(self, name: str) -> Sequence[str]:
         """Return the values of a header, one for each header line; `name` is in lower case."""
+
+
+def root_of(request: Request) -> str:
+    """Return the path at which the application is mounted, which not every kind of request has."""
+    root: str = getattr(request, "root_path", "")
+    return root
 
 
 class Answer(NamedTuple):

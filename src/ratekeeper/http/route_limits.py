@@ -8,19 +8,16 @@ from typing import Any, Literal
 
 from ratekeeper import arguments
 from ratekeeper.errors import InvalidRule
+from ratekeeper.http.chosen_rules import chosen
 from ratekeeper.http.client_keys import KeyFunction, check_function
-from ratekeeper.http.http_limiter import HttpLimiter
+from ratekeeper.http.http_limiter import BLOCKED, HttpLimiter
 from ratekeeper.http.request import Request
 from ratekeeper.http.routes import CostFunction, Route, SettleFunction, is_rules_function
+from ratekeeper.notices import Kind, Notices
 from ratekeeper.rates import show
 
 _MAX_LIMITERS = 1000  # for rules that depend on the request; usage is kept in the store
 Unidentified = Literal["shared", "deny", "skip"]
-_CONSEQUENCES = {
-    "shared": "all such requests share one key",
-    "deny": "such requests are denied",
-    "skip": "such requests are not limited",
-}
 _log = logging.getLogger("ratekeeper")
 
 
@@ -36,16 +33,22 @@ class RouteLimit:
         *,
         unidentified: Unidentified,
         make_limiter: Callable[[Any, str], HttpLimiter],
+        notices: Notices,
+        prefix: str,
         for_asyncio: bool,
     ) -> None:
         self.title = route.title
-        self.matches = None if route.matches_all else route.matcher()
+        self._shown = f"route {show(self.title)}" + ("" if prefix == "ratekeeper" else f" under {show(prefix)}")
+        self.matcher = route.matcher()
+        self.is_exempt = route.limit is None
         self.key = route.key or key
         self.unidentified = unidentified
         self.settle = route.settle or settle
         self._name = self.title if route.name is None else route.name
+        self._limit = route.limit
         self._make_limiter = make_limiter
-        self._by_rules: dict[Any, HttpLimiter] = {}
+        self._notices = notices
+        self._by_rules: dict[Any, HttpLimiter | None] = {}
         self._logged: set[str] = set()
         given = cost if route.cost is None else route.cost
         self.cost_function: CostFunction | None = given if callable(given) else None
@@ -60,7 +63,7 @@ class RouteLimit:
             if self.settle is not None:
                 check_function("settle", self.settle, "the answer", for_asyncio=for_asyncio)
             if route.limit is not None and self.rules_function is None:
-                self.http_limiter = make_limiter(route.limit, self._name)
+                self.http_limiter = self.limiter_of(route.limit)
                 arguments.by_name("cost", self.cost, list(self.http_limiter.rules), arguments.check_cost)
         except InvalidRule as error:
             raise InvalidRule(f"{self._shown}: {error}") from None
@@ -70,49 +73,91 @@ class RouteLimit:
         is_simple = self.http_limiter is not None and not self.http_limiter.shapes
         self.simple = self.http_limiter if is_simple and self.cost_function is None and self.settle is None else None
 
+    def limiter_of(self, rules: Any) -> HttpLimiter:
+        """Return a limiter of this route: its usage is that of all limiters of the route with the same rules."""
+        return self._make_limiter(rules, self._name)
+
+    def counts_as(self, other: RouteLimit) -> bool:
+        """Tell whether another route counts the same requests together with this one's."""
+        if self.key is not other.key:
+            return False
+        own, others = self.http_limiter, other.http_limiter
+        if own is not None and others is not None and own.limiter is others.limiter:
+            return True
+        return (self._name, self._limit) == (other._name, other._limit)
+
     def find_key(self, request: Request) -> Any:
-        """Return what the key function returns; None, which is logged, if there is no key or the function fails."""
+        """Return what the key function returns; None if there is no key or the function fails."""
         try:
             key = self.key(request)
-        except Exception:  # noqa: BLE001 - an error in the application's function must not fail the request
-            self.log_no_key("the key function failed")
+        except Exception as error:  # noqa: BLE001 - an error in the application's function must not fail the request
+            self.note_no_key(error)
             return None
         if key is None:
-            self.log_no_key("a request has no key", error=False)
+            self.note_no_key()
         return key
 
-    def limiter_for(self, rules: Any) -> HttpLimiter:
-        """Return the limiter for the rules that a rules function returned."""
+    def limiter_for(self, rules: Any) -> HttpLimiter | None:
+        """Return the limiter for the rules that a rules function returned; None if they limit nothing."""
         if isinstance(rules, Mapping):
             known: Any = tuple(rules.items())
         else:
             known = rules = rules if isinstance(rules, str) or not isinstance(rules, Iterable) else tuple(rules)
-        limiter = self._by_rules.get(known)
-        if limiter is None:
-            limiter = self._make_limiter(rules, self._name)
-            while len(self._by_rules) >= _MAX_LIMITERS:
-                self._by_rules.pop(next(iter(self._by_rules)), None)
+        try:
+            limiter = self._by_rules[known]
+        except KeyError:
+            limiter = self._chosen_limiter(rules)
+            for oldest in list(self._by_rules)[: max(0, len(self._by_rules) + 1 - _MAX_LIMITERS)]:
+                self._by_rules.pop(oldest, None)
             self._by_rules[known] = limiter
+        return limiter
+
+    def _chosen_limiter(self, rules: Any) -> HttpLimiter | None:
+        choice = chosen(rules)
+        if choice.is_blocked:
+            return BLOCKED
+        if choice.rules is None:
+            return None
+        limiter = self.limiter_of(choice.rules)
+        limiter.unlimited = choice.unlimited
         return limiter
 
     def checked_cost(self, cost: Any, limiter: HttpLimiter) -> Any:
         """Return what a cost function returned, if it is a valid cost; 0 means free."""
         if not isinstance(cost, Mapping):
             return arguments.check_cost(cost)
-        costs = arguments.by_name("cost", cost, list(limiter.rules), arguments.check_cost)
+        costs = arguments.by_name("cost", limiter.without_unlimited(cost), list(limiter.rules), arguments.check_cost)
         is_free = len(costs) == len(limiter.rules) and not any(costs.values())
         return 0 if is_free else costs
 
-    def log_no_key(self, why: str, *, error: bool = True) -> None:
-        """Log, the first time, what happens to requests without a key."""
-        self.log_once(f"{why}: {_CONSEQUENCES[self.unidentified]}", error=error)
+    def note_no_key(self, error: Exception | None = None) -> None:
+        """Count a request without a key, and log the first one."""
+        why = "a request has no key" if error is None else "the key function failed"
+        if self.unidentified == "deny":
+            self.log_once(f"{why}: such requests are denied", error)
+        elif self.unidentified == "shared":
+            self._note("shared", f"{why}: all such requests share one key", error)
+        else:
+            self._note("skipped", f"{why}: such requests are not limited", error)
 
-    def log_once(self, what: str, *, error: bool = True) -> None:
+    def note_free(self) -> None:
+        """Count a request that costs nothing, and log the first one."""
+        self._note("skipped", "a request has no cost: such requests are not limited")
+
+    def note_unlimited(self) -> None:
+        """Count a request for which the rules function has chosen no limit, and log the first one."""
+        self._note("unlimited", "the rules function returned no limit for a request: such requests are not limited")
+
+    def note_failure(self, error: Exception) -> None:
+        """Count a request for which the rules function failed, and log the first one."""
+        rules = "" if self.otherwise is None else "; ".join(rule.text for rule in self.otherwise.rules.values())
+        self._note("degraded", f"the rules function failed; the default limit applies, {rules}", error)
+
+    def _note(self, kind: Kind, what: str, error: Exception | None = None) -> None:
+        self._notices.note(kind, f"{self._shown}: {what}", error=error)
+
+    def log_once(self, what: str, error: Exception | None) -> None:
         """Log, the first time, what went wrong in a function of the application."""
         if what not in self._logged:
             self._logged.add(what)
             _log.warning("%s: %s; this is logged once", self._shown, what, exc_info=error)
-
-    @property
-    def _shown(self) -> str:
-        return f"route {show(self.title)}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.client_keys import KeyFunction
-from ratekeeper.http.request import Answer, Request
+from ratekeeper.http.request import Answer
+from ratekeeper.http.url_paths import PathTest, exact_test, lenient_test
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
 from ratekeeper.rules import Rules
@@ -21,15 +22,16 @@ SettleFunction = Callable[[Any, Answer], "Costs | Awaitable[Costs | None] | None
 Limit = Rules | Limiter | AsyncLimiter | RulesFunction | None
 
 _METHOD = re.compile(r"[A-Za-z]+")
-_PARAMETER = re.compile(r"\{[^{}/]+\}")
 
 
 @dataclass(frozen=True)
 class Route:
     """Rules for the paths that `path` matches; of several routes, the first match applies.
 
-    In a path, `{name}` matches one segment, and a `*` at the end matches anything: `/users/{id}`, `/api/*`. Options
-    that are left out are those of the whole application.
+    In a path, `{name}` matches one segment, and a `*` at the end matches anything: `/users/{id}`, `/api/*`. It is the
+    path as the application's own routes have it, without what the application is mounted at. A limit applies however
+    a client writes the path; where there is no limit, only the path as it stands matches. Options that are left out
+    are those of the whole application.
     """
 
     path: str
@@ -60,41 +62,32 @@ class Route:
         """The route as text, such as "POST /login"."""
         return " ".join((*sorted(map(str.upper, self.methods or ())), self.path))
 
-    @property
-    def matches_all(self) -> bool:
-        """Whether the route matches every request."""
-        return self.methods is None and self.path == "*"
+    def matcher(self) -> Matcher:
+        """Return what tells whether a request matches this route."""
+        methods = None
+        if self.methods is not None:
+            methods = {method.upper() for method in self.methods}
+            if "GET" in methods:  # frameworks answer a HEAD wherever they answer a GET
+                methods.add("HEAD")
+        return Matcher(methods, exact_test(self.path), lenient_test(self.path), methods is None and self.path == "*")
 
-    def matcher(self) -> Callable[[Request], bool]:
-        """Return a function that tells whether a request matches this route."""
-        matches = path_matcher(self.path)
-        if self.methods is None:
-            return lambda request: matches(request.path)
-        methods = {method.upper() for method in self.methods}
-        if "GET" in methods:  # frameworks answer a HEAD wherever they answer a GET
-            methods.add("HEAD")
-        return lambda request: request.method in methods and matches(request.path)
+
+class Matcher(NamedTuple):
+    """What tells whether a request matches a route."""
+
+    methods: Collection[str] | None
+    is_path: PathTest
+    """Whether a path matches as it is written."""
+    may_be_path: PathTest
+    """Whether a path, normalized and in one case, may be read as one that matches."""
+    is_all: bool
+    """Whether every request matches."""
 
 
 def exemption(text: str) -> Route:
     """Return the route of an exemption such as "/healthz" or "GET /healthz"."""
     method, space, path = text.partition(" ") if isinstance(text, str) else (text, "", "")
     return Route(path.strip(), None, methods=[method]) if space else Route(text, None)
-
-
-def path_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a function that tells whether a path matches this pattern."""
-    if "{" not in pattern and "}" not in pattern:
-        if pattern.endswith("*"):
-            start = pattern[:-1]
-            return lambda path: path.startswith(start)
-        return lambda path: path == pattern
-    open_end = pattern.endswith("*")
-    parts = _PARAMETER.split(pattern.removesuffix("*"))
-    if any("{" in part or "}" in part for part in parts):
-        raise InvalidRule(f"cannot read the path {show(pattern)}: write a parameter as '{{name}}'")
-    compiled = re.compile("[^/]+".join(map(re.escape, parts)) + (".*" if open_end else ""), re.DOTALL)
-    return lambda path: compiled.fullmatch(path) is not None
 
 
 def is_rules_function(limit: Any) -> bool:

@@ -18,6 +18,7 @@ from ratekeeper.http import Admission, Answer, AsyncGate, Reply, Route
 from ratekeeper.http.asgi_types import AsgiApp, Message, Receive, Scope, Send
 from ratekeeper.http.headers import NAMES, EncodedFields, encode
 from ratekeeper.http.routes import Limit
+from ratekeeper.http.url_paths import below
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -56,7 +57,7 @@ class RateLimitMiddleware:
             await refuse(scope, receive, send, gate.denial(request, admission))
         elif decision.delay:
             await self._hold(request, admission, receive, send)
-        elif admission.route_limit.settle is not None:
+        elif admission.settles:
             await self._settle(request, admission, receive, send)
         else:  # nearly always
             await self.app(scope, receive, _telling(gate.encoded_headers(admission), send))
@@ -106,7 +107,11 @@ class ScopeRequest:
 
     @property
     def path(self) -> str:
-        return self.raw["path"]  # type: ignore[no-any-return]
+        return below(self.root_path, self.raw["path"])
+
+    @property
+    def root_path(self) -> str:
+        return self.raw.get("root_path") or ""
 
     @property
     def peer(self) -> str | None:

@@ -26,17 +26,20 @@ from django.utils.module_loading import import_string
 
 from ratekeeper import stores
 from ratekeeper.errors import InvalidRule
-from ratekeeper.http import Admission, Answer, AsyncGate, Gate, Options, Reply, Route
+from ratekeeper.http import Admission, Answer, AsyncGate, Gate, Notices, Options, Reply, Route
 from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.headers import Fields
-from ratekeeper.http.routes import CostFunction, Limit, SettleFunction
+from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules_function
 from ratekeeper.integrations import django_settlement
 from ratekeeper.integrations.wsgi import MAX_HELD, EnvironRequest
 from ratekeeper.rates import show
 from ratekeeper.ruleset import Costs
 from ratekeeper.stores import Store
 
-__all__ = ["AsyncDjangoRequest", "DjangoRequest", "RateLimitMiddleware", "Route", "limited"]
+__all__ = ["AsyncDjangoRequest", "DjangoRequest", "RateLimitMiddleware", "Route", "limited", "notices"]
+
+notices = Notices()
+"""Counters of the requests that the rules in the store did not decide, and why."""
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 _FUNCTIONS = ("key", "cost", "settle", "deny")
@@ -120,6 +123,10 @@ class DjangoRequest(EnvironRequest):
         return self.raw.path_info  # type: ignore[no-any-return]
 
     @property
+    def root_path(self) -> str:
+        return self.raw.path.removesuffix(self.raw.path_info)  # type: ignore[no-any-return]
+
+    @property
     def user_id(self) -> str | Awaitable[str | None] | None:
         return _user_id(getattr(self.raw, "user", None))
 
@@ -148,7 +155,7 @@ def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]
         return _answer(gate.denial(own, admission))
     if admission.decision.delay:
         gate.hold(admission)
-    settle = None if admission.route_limit.settle is None else functools.partial(gate.settle, own, admission)
+    settle = functools.partial(gate.settle, own, admission) if admission.settles else None
     try:
         response = view()
     except Exception:
@@ -176,7 +183,7 @@ async def serve_async(
         finally:
             await _close_connections(request, admission)
 
-    settles = admission.route_limit.settle is not None
+    settles = admission.settles
     try:
         if not admission.decision.allowed:
             return _answer(gate.denial(own, admission))
@@ -201,19 +208,27 @@ async def serve_async(
 
 async def _close_connections(request: HttpRequest, admission: Admission) -> None:
     """Close connections that belong to an event loop that Django made for one view only, as it does under WSGI."""
-    store = admission.http_limiter.limiter.store
-    if store.is_per_loop and not hasattr(request, "scope"):
-        await store.close()
+    if hasattr(request, "scope"):
+        return
+    for each in admission.all:
+        limiter = each.http_limiter.limiter
+        if limiter is not None and limiter.store.is_per_loop:
+            await limiter.store.close()
 
 
 @functools.cache
 def gate_for(kind: Any, spec: Spec | None = None, scope: str = "") -> Any:
     """Return the gate of a limit, or that of the project; `kind` is Gate or AsyncGate."""
     limit, options = _configured(kind)
+    options["notices"] = options.get("notices") or notices
     if not options.pop("enabled"):
-        return kind()
+        gate = kind(notices=options["notices"])
+        gate.switch_off()
+        return gate
     if spec is None:
         return kind(limit, **options)
+    if limit is not None and not is_rules_function(limit):
+        options["fallback"] = limit
     options["routes"] = [spec.route]
     options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{scope}"
     gate = kind(**options)

@@ -23,9 +23,10 @@ from werkzeug.exceptions import TooManyRequests
 from ratekeeper import stores
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule, RateLimited
-from ratekeeper.http import Admission, Answer, Gate, Headers, Reply, Route
+from ratekeeper.http import Admission, Answer, Gate, Headers, Notices, Reply, Route
 from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.gate import for_several
+from ratekeeper.http.matching import note_switched_off
 from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules_function
 from ratekeeper.integrations.wsgi import MAX_HELD, Counted, EnvironRequest
 from ratekeeper.rates import show
@@ -65,7 +66,9 @@ class RateLimiter:
     def __init__(
         self, app: Flask | None = None, *, default: Limit = None, application: Limit = None, **options: Unpack[Options]
     ) -> None:
-        self._options = for_several(options)
+        self.notices = options.get("notices") or Notices()
+        """Counters of the requests that the rules in the store did not decide, and why."""
+        self._options = for_several({**options, "notices": self.notices})
         _check(self._options)
         self._default = default
         self._application = application
@@ -88,6 +91,8 @@ class RateLimiter:
         if is_enabled:
             app.before_request(functools.partial(self._before_request, state))
             app.after_request(_tell)
+        else:
+            app.before_request(functools.partial(note_switched_off, self.notices))
 
     def limit(
         self,
@@ -154,7 +159,7 @@ class RateLimiter:
             specs = next((self._of_blueprint[each] for each in blueprints if each in self._of_blueprint), specs)
         if state.application is not None:
             _admit(own, state.application)
-        if view is None or hasattr(view, "ratekeeper_limited") or endpoint.rpartition(".")[2] == "static":
+        if view is None or hasattr(view, "ratekeeper_limited") or _is_static(endpoint):
             return
         for spec in specs:
             state.admit(own, spec, endpoint)
@@ -191,6 +196,8 @@ class _State:
         self.application = None if application is None and not routes else self._first
         self.views = views
         self._options = options
+        if default is not None and not is_rules_function(default):
+            options["fallback"] = self._rules(default)
         self._prefix = options.get("prefix", "ratekeeper")
         self._gates: dict[tuple[_Spec, str], Gate] = {}
         self.defaults = [] if default is None else [_Spec(Route("*", default, name=""), None)]
@@ -231,6 +238,12 @@ def _current() -> Request:
     return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - third-party, documented
 
 
+def _is_static(endpoint: str) -> bool:
+    """Tell whether an endpoint serves the static files of the application or of a blueprint; a view may be named so."""
+    owner, _, name = endpoint.rpartition(".")
+    return name == "static" and (current_app.blueprints[owner] if owner else current_app).has_static_folder
+
+
 def _admit(own: Request, gate: Gate) -> None:
     asked = EnvironRequest(own.environ, own)
     admission = gate.admit(asked, correctable=False)
@@ -255,7 +268,7 @@ def _tell(response: Response) -> Response:
         if name.lower() not in names:  # headers that the application has set are kept
             headers.add(name, value)
     for each in passed:
-        if each.admission.route_limit.settle is not None:
+        if each.admission.settles:
             _settle_at_end(each, response)
     return response
 

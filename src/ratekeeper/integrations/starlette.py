@@ -24,6 +24,7 @@ from ratekeeper.http import Admission, AsyncGate, Reply, Route, by_address
 from ratekeeper.http.client_keys import KeyFunction, check_function, together
 from ratekeeper.http.headers import Fields
 from ratekeeper.http.routes import Limit
+from ratekeeper.http.url_paths import below
 from ratekeeper.integrations.asgi import RateLimitMiddleware, user_id
 from ratekeeper.stores import Store
 
@@ -49,7 +50,11 @@ class Connection(HTTPConnection):
 
     @property
     def path(self) -> str:
-        return self.scope["path"]  # type: ignore[no-any-return]
+        return below(self.root_path, self.scope["path"])
+
+    @property
+    def root_path(self) -> str:
+        return self.scope.get("root_path") or ""
 
     @property
     def peer(self) -> str | None:

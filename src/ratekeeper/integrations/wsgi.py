@@ -47,7 +47,7 @@ class RateLimitMiddleware:
         if admission.decision.delay:
             gate.hold(admission)
         fields = gate.headers(admission)
-        if admission.route_limit.settle is not None:
+        if admission.settles:
             return self._settled(request, admission, fields, start_response)
 
         def start(status: str, headers: Fields, exc_info: Any = None) -> Callable[[bytes], object]:
@@ -102,8 +102,11 @@ class EnvironRequest:
 
     @property
     def path(self) -> str:
-        path: str = self.environ.get("PATH_INFO") or "/"
-        return path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
+        return _decoded(self.environ.get("PATH_INFO") or "/")
+
+    @property
+    def root_path(self) -> str:
+        return _decoded(self.environ.get("SCRIPT_NAME") or "")
 
     @property
     def peer(self) -> str | None:
@@ -154,6 +157,10 @@ def told(headers: Fields, fields: Fields) -> Fields:
     """Add headers; those that the application has set are kept."""
     names = {name.lower() for name, _ in headers}
     return headers + [field for field in fields if field[0].lower() not in names]
+
+
+def _decoded(path: str) -> str:
+    return path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
 
 
 def _phrase(status: int) -> str:

@@ -1,0 +1,59 @@
+"""The attacked applications on Starlette and FastAPI: by themselves, and mounted with limits of their own."""
+
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount
+from starlette.routing import Route as Path
+from starlette.staticfiles import StaticFiles
+
+from ratekeeper.integrations.fastapi import RateLimitMiddleware
+from tests.integrations.attacked.limits import LIMIT, OPTIONS, STATIC, shown
+
+
+def view(name):
+    async def answer(request):
+        return PlainTextResponse(shown(name))
+
+    return answer
+
+
+class Login(HTTPEndpoint):
+    get, post = (staticmethod(view(name)) for name in ("form", "login"))
+
+
+def paths():
+    return [
+        Path("/login", Login),
+        Path("/users/{id}", view("user")),
+        Path("/slack", view("slack")),
+        Path("/slack/", view("slack")),
+        Path("/any/cheap", view("cheap")),
+        Path("/any/{rest:path}", view("any")),
+        Path("/other", view("other")),
+        Path("/healthz", view("health")),
+        Path("/open/{rest:path}", view("open")),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+
+
+limits = Middleware(RateLimitMiddleware, limit=LIMIT, **OPTIONS)
+mounted = Starlette(routes=paths(), middleware=[limits])
+starlette = Starlette(routes=[Mount("/mounted", mounted), *paths()], middleware=[limits])
+
+
+def plain(inner):
+    """An application in which the limits are around the framework, instead of inside of it."""
+    return RateLimitMiddleware(inner, LIMIT, **OPTIONS)
+
+
+wrapped = plain(Starlette(routes=paths()))
+
+
+def fastapi():
+    app = FastAPI(root_path="/api")
+    app.router.routes += paths()
+    app.add_middleware(RateLimitMiddleware, limit=LIMIT, **OPTIONS)
+    return app

@@ -1,0 +1,27 @@
+"""The attacked Flask application."""
+
+from flask import Flask, request
+
+from ratekeeper.integrations.flask import RateLimiter
+from tests.integrations.attacked.limits import LIMIT, OPTIONS, STATIC, shown
+
+app = Flask(__name__, static_folder=STATIC)
+limiter = RateLimiter(app, application=LIMIT, **OPTIONS)
+
+
+@app.route("/login", methods=["GET", "POST"])
+def login():
+    return shown("login" if request.method == "POST" else "form")
+
+
+def add(path, name, **options):
+    app.add_url_rule(path, name, lambda **_: shown(name), **options)
+
+
+add("/users/<id>", "user")
+add("/slack", "slack", strict_slashes=False)
+add("/any/cheap", "cheap")
+add("/any/<path:rest>", "any")
+add("/other", "other")
+add("/healthz", "health")
+add("/open/<path:rest>", "open")

@@ -1,0 +1,36 @@
+"""The limits of the attacked applications. Every client, by its header x-client, has limits of its own.
+
+All applications have the same views. A view answers with its name, so that a test sees which one has run:
+each that is protected has a rule of the same name, which admits three requests.
+"""
+
+from pathlib import Path
+
+from ratekeeper import FixedWindow
+from ratekeeper.http import Route, by_header
+from ratekeeper.stores import MemoryStore
+
+LONG = "400 days"  # a window that does not end while the tests run
+THREE = FixedWindow(3, LONG)
+MANY = FixedWindow(1_000_000, LONG)
+STATIC = Path(__file__).parent / "static"
+
+LIMIT = {"other": MANY}
+OPTIONS = {
+    "key": by_header("x-client"),
+    "exempt": ["/healthz", "GET /open/*"],
+    "routes": [
+        Route("/login", {"login": THREE}, methods=["POST"]),
+        Route("/users/{id}", {"user": THREE}),
+        Route("/slack", {"slack": THREE}),
+        Route("/any/cheap", {"cheap": MANY}),
+        Route("/any/*", {"any": THREE}),
+        Route("/static/big.txt", {"file": THREE}),
+    ],
+    "store": MemoryStore(),  # one for all applications of the process
+}
+
+
+def shown(view):
+    """The body of a view's answer."""
+    return f"<<{view}>>"

@@ -1,0 +1,117 @@
+"""However a request is written: when a protected view runs, its rule has counted the request.
+
+Real servers are asked over plain sockets, in every way of the list in `attacked.attacks`. To try another server or
+framework, add it to TARGETS.
+"""
+
+import itertools
+import re
+
+import pytest
+
+from tests.integrations.attacked import attacks
+from tests.integrations.processes import GRANIAN, GUNICORN, UVICORN, Process
+
+APPS = "tests.integrations.attacked"
+DJANGO = {"DJANGO_SETTINGS_MODULE": f"{APPS}.django_app"}
+GRANIAN_WSGI = [part.replace("asgi", "wsgi") for part in GRANIAN]
+# The command, the environment, and what the applications are mounted at.
+TARGETS = {
+    "Starlette, uvicorn": ((*UVICORN, f"{APPS}.asgi_app:starlette"), {}, ("", "/mounted")),
+    "Starlette, uvicorn --root-path": ((*UVICORN, "--root-path", "/api", f"{APPS}.asgi_app:starlette"), {}, ("",)),
+    "around Starlette, uvicorn --root-path": (
+        (*UVICORN, "--root-path", "/api", f"{APPS}.asgi_app:wrapped"),
+        {},
+        ("",),
+    ),
+    "Starlette, granian --url-path-prefix": (
+        (*GRANIAN, "--url-path-prefix", "/api", f"{APPS}.asgi_app:starlette"),
+        {},
+        ("/api",),
+    ),
+    "FastAPI(root_path=...), uvicorn": ((*UVICORN, "--factory", f"{APPS}.asgi_app:fastapi"), {}, ("/api",)),
+    "WSGI, gunicorn": ((*GUNICORN, f"{APPS}.wsgi_app:app"), {}, ("", "/mounted")),
+    "Flask, gunicorn": ((*GUNICORN, f"{APPS}.flask_app:app"), {}, ("",)),
+    "Flask, granian": ((*GRANIAN_WSGI, f"{APPS}.flask_app:app"), {}, ("",)),
+    "Django, gunicorn": ((*GUNICORN, "django.core.wsgi:get_wsgi_application()"), DJANGO, ("",)),
+    "Django, uvicorn": ((*UVICORN, "--factory", "django.core.asgi:get_asgi_application"), DJANGO, ("",)),
+}
+PROTECTED = {
+    "login": ("POST", "/login"),
+    "user": ("GET", "/users/7"),
+    "slack": ("GET", "/slack"),
+    "any": ("GET", "/any/x"),
+    "file": ("GET", "/static/big.txt"),
+}
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def target(request):
+    command, environment, mounts = TARGETS[request.param]
+    with Process("-m", *command, health=f"{mounts[0]}/healthz", **environment) as server:
+        yield server, mounts
+
+
+@pytest.fixture
+def client():
+    """Somebody who has not been there before."""
+    return f"client {next(_numbers)}"
+
+
+def view_of(answer, request):
+    """Which view has run. The answer to a HEAD request does not say which one."""
+    shown = re.search(rb"<<(\w+)>>", answer)
+    if shown is None:
+        return "some" if request[:4].upper() == b"HEAD" and b" 200 " in answer[:15] else None
+    return shown[1].decode()
+
+
+@pytest.mark.parametrize("view", PROTECTED)
+def test_a_protected_view_that_is_used_up_runs_for_no_other_spelling(target, client, view):
+    server, mounts = target
+    method, path = PROTECTED[view]
+    for mount in mounts:
+        plain = attacks.head(method, mount + path)
+        own = f"{client} {mount}"
+        assert [view_of(attacks.ask(server.port, plain, own), plain) for _ in range(4)] == [view] * 3 + [None]
+        ran = {
+            name
+            for name, request in attacks.spelled(method, mount + path)
+            if view_of(attacks.ask(server.port, request, own), request) in (view, "some")
+        }
+        assert ran == set()
+
+
+def test_a_protected_view_that_is_used_up_runs_for_no_disguise(target, client):
+    server, mounts = target
+    for mount in mounts:
+        own = f"{client} {mount}"
+        plain = attacks.head("POST", f"{mount}/login")
+        assert [view_of(attacks.ask(server.port, plain, own), plain) for _ in range(4)] == ["login"] * 3 + [None]
+        ran = {
+            name
+            for name, request in attacks.disguised("POST", f"{mount}/login")
+            if view_of(attacks.ask(server.port, request, own), request) == "login"
+        }
+        assert ran == set()
+
+
+def test_an_exemption_is_for_the_path_as_it_stands(target, client):
+    server, mounts = target
+    path = f"{mounts[0]}/healthz"
+    plain = attacks.head("GET", path)
+    answers = [attacks.ask(server.port, plain, client) for _ in range(5)]
+    assert [view_of(answer, plain) for answer in answers] == ["health"] * 5
+    assert not is_limited(answers[0])
+    exempt = {
+        name
+        for name, request in attacks.other_spellings(path)
+        if view_of(answer := attacks.ask(server.port, request, client), request) and not is_limited(answer)
+    }
+    assert exempt <= {"below a mount"}  # which has the same exemption
+
+
+def is_limited(answer):
+    """Whether an answer says what is left."""
+    return b"x-ratelimit-remaining:" in answer.lower()
