@@ -6,6 +6,7 @@ import pytest
 
 from ratekeeper import FixedWindow, InvalidRule, Limiter
 from ratekeeper.http import AsyncGate, Gate, Route
+from ratekeeper.stores import MemoryStore
 from tests.faces import loop
 from tests.http.requests import a_request
 
@@ -182,3 +183,29 @@ def test_requests_without_a_key_are_counted_and_logged_once(gate, caplog, key, u
     verdicts(limited, 3)
     assert limited.notices.counts == ({**NONE, kind: 3} if kind else NONE)
     assert len(caplog.records) == 1
+
+
+class BindingStore(MemoryStore):
+    """Remembers in which group each rule in force is."""
+
+    def __init__(self):
+        super().__init__()
+        self.groups = {}
+
+    def bind(self, binding, clock):
+        self.groups[binding.rule.text] = binding.group
+        super().bind(binding, clock)
+
+
+def test_the_rules_that_a_function_chooses_are_one_group(gate):
+    """Where a full store divides its room, they count as one rule."""
+    store = BindingStore()
+    routes = [Route("/x", lambda request: request.header("x-plan")[0], name="plans")]
+    limited = gate("9/day", routes=routes, store=store, prefix="here")
+    for plan in ("1/day", "2/day"):
+        limited.admit(a_request(path="/x", headers={"x-plan": plan}))
+    assert store.groups == {
+        "sliding-window-counter 9/day": None,
+        "sliding-window-counter 1/day": "here:plans",
+        "sliding-window-counter 2/day": "here:plans",
+    }

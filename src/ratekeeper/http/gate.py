@@ -177,14 +177,15 @@ class _Gate:
         """Stop counting a request as held, whatever happened to it."""
         leave(self._held, admission)
 
-    def _http_limiter(self, limit: Any, name: str) -> HttpLimiter:
+    def _http_limiter(self, limit: Any, name: str, *, is_one_of_many: bool = False) -> HttpLimiter:
         if isinstance(limit, Limiter | AsyncLimiter):
             if not isinstance(limit, self._limiter):
                 raise TypeError(f"limit must be rules or of type {self._limiter.__name__} here, not {show(limit)}")
             self._notices.include(limit.notices)
             return HttpLimiter(limit, self._headers)
         prefix = f"{self._prefix}:{name}" if name else self._prefix
-        limiter = self._limiter(limit, self._store, prefix=prefix, **self._limiter_options)
+        group = prefix if is_one_of_many else None
+        limiter = self._limiter(limit, self._store, prefix=prefix, group=group, **self._limiter_options)
         if isinstance(self._store, str):  # one store for all limiters
             self._owner, self._store = limiter, limiter.store
         return HttpLimiter(limiter, self._headers)

@@ -32,7 +32,7 @@ class RouteLimit:
         settle: SettleFunction | None,
         *,
         unidentified: Unidentified,
-        make_limiter: Callable[[Any, str], HttpLimiter],
+        make_limiter: Callable[..., HttpLimiter],
         notices: Notices,
         prefix: str,
         for_asyncio: bool,
@@ -75,7 +75,7 @@ class RouteLimit:
 
     def limiter_of(self, rules: Any) -> HttpLimiter:
         """Return a limiter of this route: its usage is that of all limiters of the route with the same rules."""
-        return self._make_limiter(rules, self._name)
+        return self._make_limiter(rules, self._name, is_one_of_many=self.rules_function is not None)
 
     def counts_as(self, other: RouteLimit) -> bool:
         """Tell whether another route counts the same requests together with this one's."""
