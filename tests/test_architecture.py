@@ -83,9 +83,10 @@ MAY_IMPORT = {
     "stores.paths": "errors rates",
     "stores.filelock": "clock",
     "stores.database": "algorithms.rule errors stores.protocol",
+    "stores.closing": "clock flows forks stores.database stores.filelock",
     "stores.sqlite": (
-        "algorithms.rule clock errors flows forks rates stores.breaker stores.database stores.deciding stores.filelock "
-        "stores.names stores.paths stores.protocol"
+        "algorithms.rule clock errors flows forks rates stores.breaker stores.closing stores.database stores.deciding "
+        "stores.filelock stores.names stores.paths stores.protocol"
     ),
     "stores.redis": "",
     "stores.redis.urls": "errors rates",

@@ -420,6 +420,79 @@ def test_removed_files_are_created_again_within_a_second(path):
     other.store.close()
 
 
+# Closing.
+
+
+@pytest.fixture
+def wal(path):
+    """The file that the last process to close the database folds into it and removes."""
+    return Path(f"{path}-wal")
+
+
+def test_a_store_that_is_closed_while_another_process_holds_the_lock_leaves_its_file_open(path, wal, face):
+    limiter = face(RULE, f"sqlite:///{path}")
+    limiter.hit("k")
+    with held(path):
+        limiter.close()
+        assert wal.exists()
+    assert limiter.hit("k").remaining == 8
+    limiter.close()
+    assert not wal.exists()
+
+
+def test_a_store_that_is_dropped_while_another_process_holds_the_lock_is_closed_with_the_next(path, wal, tmp_path):
+    limiter = Limiter(RULE, SqliteStore(path))
+    limiter.hit("k")
+    with held(path):
+        del limiter
+        gc.collect()
+        assert wal.exists()
+    SqliteStore(tmp_path / "another.db")
+    gc.collect()
+    assert not wal.exists()
+
+
+ENDS = """
+import sys
+from ratekeeper import FixedWindow, Limiter
+limiter = Limiter(FixedWindow(10, 86_400), "sqlite:///" + sys.argv[1], on_error="raise", deadline=30)
+limiter.hit("k")
+print("open", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_process_that_ends_while_another_holds_the_lock_leaves_the_file_to_it(path, wal):
+    ending = subprocess.Popen(
+        [sys.executable, "-c", ENDS, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert ending.stdout.readline() == "open\n"
+    with held(path):
+        ending.communicate("\n")
+        assert ending.returncode == 0
+        assert wal.exists()
+    limiter = Limiter(RULE, SqliteStore(path))
+    assert limiter.hit("k").remaining == 8
+    limiter.store.close()
+    assert not wal.exists()
+
+
+def test_an_event_loop_goes_on_while_a_store_is_closed(path):
+    async def main():
+        limiter = AsyncLimiter(RULE, f"sqlite:///{path}")
+        await limiter.hit("k")
+        with held(path):
+            closing = asyncio.create_task(limiter.close())
+            turns = 0
+            while not closing.done():
+                await asyncio.sleep(0)
+                turns += 1
+        limiter.store.close()
+        return turns
+
+    assert asyncio.run(main()) > 10
+
+
 # Waiting for the lock.
 
 
@@ -554,6 +627,28 @@ def test_the_file_is_closed_at_a_fork_and_a_child_that_inherits_it_open_does_not
     store.after_fork()  # as if a server had forked without telling Python
     with pytest.raises(StoreUnavailable, match="when this process was forked"):
         limiter.hit("k")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_while_another_process_holds_the_lock_leaves_the_file_to_the_parent(path, wal):
+    limiter = Limiter(RULE, SqliteStore(path), on_error="raise")
+    limiter.hit("k")
+    released, release = os.pipe()
+    with held(path):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            os.read(released, 1)
+            try:
+                limiter.hit("k")
+            except StoreUnavailable as error:
+                os._exit(0 if "when this process was forked" in str(error) else 1)
+            os._exit(2)
+        assert wal.exists()
+    os.write(release, b"1")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert limiter.hit("k").remaining == 8
+    limiter.store.close()
 
 
 # Paths and URLs.

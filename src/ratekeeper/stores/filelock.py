@@ -53,6 +53,13 @@ class FileLock:
             del free[0]
         except KeyError:
             return TAKEN
+        try:
+            return self.while_stopped(action, *arguments)
+        finally:
+            free[0] = True
+
+    def while_stopped(self, action: Callable[..., _Result], *arguments: Any) -> _Result | Taken:
+        """Call `action` if no other process holds the lock. Only for who keeps out the threads of this one."""
         file = self._file
         try:
             if file is None:
@@ -66,23 +73,8 @@ class FileLock:
                 self._stamp(file, now)
             return action(*arguments)
         finally:
-            try:
-                if file is not None and file == self._file:  # the action may have closed it
-                    fcntl.flock(file, fcntl.LOCK_UN)
-            finally:
-                free[0] = True
-
-    def alone(self, action: Callable[[], _Result]) -> _Result | Taken:
-        """Call `action` if no other thread of this process holds the lock; other processes are ignored."""
-        free = self._free
-        try:
-            del free[0]
-        except KeyError:
-            return TAKEN
-        try:
-            return action()
-        finally:
-            free[0] = True
+            if file is not None and file == self._file:  # the action may have closed it
+                fcntl.flock(file, fcntl.LOCK_UN)
 
     def moves_since(self, since_ns: int) -> bool:
         """Return whether anybody has taken the lock since that time on the stopwatch, or just before."""

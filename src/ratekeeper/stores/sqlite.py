@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,6 +20,7 @@ from ratekeeper.clock import Clock, no_time, stopwatch, wall_clock
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
+from ratekeeper.stores.closing import Files, close_with, closing, keep_open
 from ratekeeper.stores.database import Database, ExpiresAt, Work, is_locked, restored
 from ratekeeper.stores.deciding import carry_out
 from ratekeeper.stores.filelock import TAKEN, FileLock, Line, Taken
@@ -30,7 +30,6 @@ from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, Qui
 
 _PATIENCE_NS = 1_000_000_000  # for calls without a deadline
 _FORK_PATIENCE_NS = 1_000_000_000
-_CLOSE_PATIENCE_NS = 100_000_000
 _YIELDING_NS = 20_000  # how long only to yield to other threads, before the first sleep
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.0005  # seconds
 _STALL_NS = 300_000_000  # a shorter pause may be a process that waits for a CPU
@@ -67,8 +66,9 @@ class SqliteStore:
         self._clock: Clock = wall_clock
         self._bound: dict[int, tuple[Binding, bytes]] = {}  # by id: a binding, and the head of its keys' names
         self._is_cut_off = False
+        self._files = Files(self._lock, self._database)
         forks.pause_at_fork(self)
-        weakref.finalize(self, _close, self._lock, self._database, 0)
+        close_with(self._files, self)
 
     def __repr__(self) -> str:
         return f"SqliteStore({self.path!r})"
@@ -122,8 +122,8 @@ class SqliteStore:
         return self.ask(self.show, demands, None, flows.run, time.sleep)  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Close the file; the next request opens it again."""
-        _close(self._lock, self._database, _CLOSE_PATIENCE_NS)
+        """Close the file; the next request opens it again. It stays open while others keep its lock."""
+        flows.run(self.closing(time.sleep))
 
     # What threads and event loops share.
 
@@ -145,6 +145,10 @@ class SqliteStore:
             if not isinstance(result, Taken):
                 return result
         return drive(self._in_turn(action, demands, ends_ns, sleep))
+
+    def closing(self, sleep: Sleep) -> flows.Flow[bool]:
+        """Close the file under the lock; return whether that was done in time."""
+        return closing(self._files, sleep)
 
     def decide(self, demands: Sequence[Demand]) -> Outcome:
         """Decide or change all demands."""
@@ -232,7 +236,6 @@ class SqliteStore:
             self._database.close()
         if self._lock.is_in_place():
             return True
-        self._database.close()
         self._lock.close()
         return False
 
@@ -266,14 +269,14 @@ class SqliteStore:
 
     def before_fork(self) -> None:
         """Close the file and keep it closed until the child exists: SQLite cannot share a connection with a child."""
-        _close(self._lock, self._database, _CLOSE_PATIENCE_NS)
         ends_ns = stopwatch() + _FORK_PATIENCE_NS
-        while not self._lock.stop():
-            if stopwatch() > ends_ns:
-                return  # `after_fork` deals with it
+        while not self._lock.stop() and stopwatch() < ends_ns:
             time.sleep(0)
-        self._database.close()
-        self._lock.close()
+        while self._database.is_open and stopwatch() < ends_ns:  # otherwise `after_fork` deals with it
+            with suppress(OSError):
+                if not isinstance(self._lock.while_stopped(self._files.close), Taken):
+                    return
+            time.sleep(_SHORTEST_PAUSE)
 
     def after_fork_in_parent(self) -> None:
         """Let threads in again."""
@@ -283,7 +286,7 @@ class SqliteStore:
         """Start with nothing open."""
         self.breaker.after_fork()
         if self._database.is_open:  # the fork did not wait: SQLite forbids using or closing it here
-            _of_parents.append(self._database.abandon())
+            keep_open(self._database.abandon())
             self._is_cut_off = True
         self._lock.close()
         self._lock.renew()
@@ -332,33 +335,12 @@ class AsyncFace:
         """Show how each demand's key is stored."""
         return self._ask(self._store.show, demands, None)  # type: ignore[no-any-return]
 
-    def close(self) -> None:
-        """Close the file; the next request opens it again."""
-        self._store.close()
+    async def close(self) -> None:
+        """Close the file; the next request opens it again. It stays open while others keep its lock."""
+        await flows.run_async(self._store.closing(self._sleep))
 
     def _ask(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand], ends_ns: int | None) -> Any:
         return self._store.ask(action, demands, ends_ns, flows.run_async, self._sleep)
-
-
-_of_parents: list[object] = []  # connections inherited through a fork
-
-
-def _close(lock: FileLock, database: Database, patience_ns: int) -> None:
-    """Close both files, under the lock if possible: the last process to close a database cleans it up."""
-
-    def close() -> None:
-        database.close()
-        lock.close()
-
-    ends_ns = stopwatch() + patience_ns
-    while database.is_open or lock.is_open:
-        with suppress(OSError):
-            if not isinstance(lock.attempt(close), Taken):
-                return
-        if stopwatch() >= ends_ns:
-            lock.alone(close)  # SQLite has its own lock for this
-            return
-        time.sleep(_LONGEST_PAUSE)
 
 
 def _expiry_by(in_force: Mapping[bytes, Mapping[int, Rule]]) -> ExpiresAt:
