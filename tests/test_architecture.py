@@ -133,15 +133,15 @@ MAY_IMPORT = {
         "stores.redis.redis_errors stores.redis.servers stores.redis.split stores.redis.urls"
     ),
     "stores.redis.base_store": (
-        "algorithms.rule clock forks stores.protocol stores.redis.denials stores.redis.redis_errors "
+        "algorithms.rule clock flows forks stores.protocol stores.redis.denials stores.redis.redis_errors "
         "stores.redis.routing stores.redis.servers stores.redis.topology stores.redis.urls stores.redis.wire"
     ),
     "stores.redis.thread_store": (
-        "clock stores.protocol stores.redis.base_store stores.redis.routing stores.redis.thread_batches "
+        "clock flows stores.protocol stores.redis.base_store stores.redis.routing stores.redis.thread_batches "
         "stores.redis.thread_connections stores.redis.thread_nodes"
     ),
     "stores.redis.asyncio_store": (
-        "clock stores.protocol stores.redis.asyncio_batches stores.redis.asyncio_connections "
+        "clock flows stores.protocol stores.redis.asyncio_batches stores.redis.asyncio_connections "
         "stores.redis.asyncio_nodes stores.redis.base_store stores.redis.routing"
     ),
     # from a store up to a limiter

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple
 
+from ratekeeper import flows
 from ratekeeper.clock import stopwatch
-from ratekeeper.stores.protocol import Demand, Inspection, Outcome, Snapshot
+from ratekeeper.stores.protocol import Demand, Outcome
 from ratekeeper.stores.redis.asyncio_batches import AsyncioBatches
 from ratekeeper.stores.redis.asyncio_connections import AsyncioConnections
 from ratekeeper.stores.redis.asyncio_nodes import AsyncioNodes
@@ -28,6 +29,7 @@ class AsyncRedisStore(BaseRedisStore):
     """Keeps state on Redis servers, for event loops; each loop has connections of its own."""
 
     is_per_loop = True
+    _run_flow = staticmethod(flows.run_async)
 
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         super().__init__(source, for_asyncio=True, remember_denials=remember_denials)
@@ -53,15 +55,6 @@ class AsyncRedisStore(BaseRedisStore):
         below, _ = self._loops.get(asyncio.get_running_loop()) or self._of_loop()
         return below.execute(demands, stopwatch() + PATIENCE_NS if ends_ns is None else ends_ns)
 
-    async def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
-        """Show how each demand's key is stored."""
-        return self._inspections(demands, await self._ask(demands, None))
-
-    async def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot:
-        """Return the time and the state of each demand's key."""
-        self._servers.refuse_if_away(demands)
-        return self._snapshot(demands, await self._ask(demands, ends_ns))
-
     async def close(self) -> None:
         """Close this loop's connections; the next decision opens new ones."""
         below, connections = self._loops.pop(asyncio.get_running_loop(), (None, None))
@@ -70,11 +63,8 @@ class AsyncRedisStore(BaseRedisStore):
         if connections is not None:
             await connections.close()
 
-    async def _ask(self, demands: Sequence[Demand], ends_ns: int | None) -> list[Bundle]:
-        bundles = self._look(demands)
-        connections = self._of_loop().connections
-        await connections.ask(bundles, stopwatch() + PATIENCE_NS if ends_ns is None else ends_ns)
-        return bundles
+    def _ask(self, bundles: Sequence[Bundle], ends_ns: int) -> Awaitable[None]:
+        return self._of_loop().connections.ask(bundles, ends_ns)
 
     def _of_loop(self) -> _OfLoop:
         """Return the layers below the store for the running event loop."""

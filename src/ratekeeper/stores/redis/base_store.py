@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ratekeeper import forks
 from ratekeeper.algorithms.rule import Rule
 from ratekeeper.clock import Clock, stopwatch
+from ratekeeper.flows import Flow
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, QuickHit, Snapshot
 from ratekeeper.stores.redis import urls, wire
 from ratekeeper.stores.redis.denials import Denials
@@ -25,6 +26,8 @@ class BaseRedisStore:
     """State on Redis servers, given by URL or by an existing redis-py client or pool."""
 
     may_be_away = True
+    _run_flow: Callable[[Flow[Any]], Any]
+    _ask: Callable[[Sequence[Bundle], int], Any]  # sends commands and reads the replies; event loops await it
 
     def __init__(self, source: Any, *, for_asyncio: bool, remember_denials: bool) -> None:
         self._shown = urls.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
@@ -58,13 +61,32 @@ class BaseRedisStore:
         """Return a fast path to a denial of one rule that is remembered."""
         return None if self.denials is None else self.denials.quick_hit(binding)
 
+    def inspect(self, demands: Sequence[Demand]) -> Any:
+        """Show how each demand's key is stored."""
+        return self._run_flow(self._inspect(demands))
+
+    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Any:
+        """Return the time and the state of each demand's key."""
+        return self._run_flow(self._take_snapshot(demands, ends_ns))
+
     def after_fork(self) -> None:
         """Start afresh: the parent's threads do not exist here, and the sockets belong to the parent."""
         self._servers.after_fork()
         if self.denials is not None:
             self.denials.after_fork()
 
-    def _look(self, demands: Sequence[Demand]) -> list[Bundle]:
+    def _inspect(self, demands: Sequence[Demand]) -> Flow[list[Inspection]]:
+        bundles = self._bundles(demands)
+        yield self._ask(bundles, stopwatch() + PATIENCE_NS)
+        return self._inspections(demands, bundles)
+
+    def _take_snapshot(self, demands: Sequence[Demand], ends_ns: int | None) -> Flow[Snapshot]:
+        self._servers.refuse_if_away(demands)
+        bundles = self._bundles(demands)
+        yield self._ask(bundles, stopwatch() + PATIENCE_NS if ends_ns is None else ends_ns)
+        return self._snapshot(demands, bundles)
+
+    def _bundles(self, demands: Sequence[Demand]) -> list[Bundle]:
         """Return the commands that show how keys are stored."""
         bundles = []
         for demand in demands:
@@ -80,7 +102,7 @@ class BaseRedisStore:
         return bundles
 
     def _inspections(self, demands: Sequence[Demand], bundles: Sequence[Bundle]) -> list[Inspection]:
-        """Make inspections from the replies to `_look`."""
+        """Make inspections from the replies to `_bundles`."""
         inspections = []
         for demand, bundle in zip(demands, bundles, strict=True):
             value, now, ttl_ms, size = self._checked(bundle)
@@ -95,7 +117,7 @@ class BaseRedisStore:
         return inspections
 
     def _snapshot(self, demands: Sequence[Demand], bundles: Sequence[Bundle]) -> Snapshot:
-        """Make a snapshot from the replies to `_look`."""
+        """Make a snapshot from the replies to `_bundles`."""
         seen = [self._checked(bundle) for bundle in bundles]
         states = [
             _state(demand.binding.rule, value) if value else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ratekeeper import flows
 from ratekeeper.clock import stopwatch
-from ratekeeper.stores.protocol import Demand, Inspection, Outcome, Snapshot
+from ratekeeper.stores.protocol import Demand, Outcome
 from ratekeeper.stores.redis.base_store import PATIENCE_NS, BaseRedisStore
 from ratekeeper.stores.redis.routing import Bundle
 from ratekeeper.stores.redis.thread_batches import ThreadBatches
@@ -18,6 +19,7 @@ class RedisStore(BaseRedisStore):
     """Keeps state on Redis servers, for threads. It has no background thread."""
 
     is_per_loop = False
+    _run_flow = staticmethod(flows.run)
 
     def __init__(self, source: Any, *, remember_denials: bool = True) -> None:
         super().__init__(source, for_asyncio=False, remember_denials=remember_denials)
@@ -49,20 +51,9 @@ class RedisStore(BaseRedisStore):
                 return known
         return self._below.execute(demands, stopwatch() + PATIENCE_NS if ends_ns is None else ends_ns)
 
-    def inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
-        """Show how each demand's key is stored."""
-        return self._inspections(demands, self._ask(demands, None))
-
-    def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot:
-        """Return the time and the state of each demand's key."""
-        self._servers.refuse_if_away(demands)
-        return self._snapshot(demands, self._ask(demands, ends_ns))
-
     def close(self) -> None:
         """Close the connections; the next decision opens new ones."""
         self._connections.close()
 
-    def _ask(self, demands: Sequence[Demand], ends_ns: int | None) -> list[Bundle]:
-        bundles = self._look(demands)
-        self._connections.ask(bundles, stopwatch() + PATIENCE_NS if ends_ns is None else ends_ns)
-        return bundles
+    def _ask(self, bundles: Sequence[Bundle], ends_ns: int) -> None:
+        self._connections.ask(bundles, ends_ns)
