@@ -1,0 +1,11 @@
+"""The tests. What is imported first sees to it that a forked child measures no coverage.
+
+Coverage has a lock of its own, which another thread may hold at the moment of the fork: the child would wait for ever.
+"""
+
+import functools
+import os
+import sys
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=functools.partial(sys.settrace, None))  # no Python frame, which would be traced
