@@ -148,7 +148,7 @@ MAY_IMPORT = {
     "ruleset": "algorithms.rule arguments decision errors keys rates rules stores.protocol",
     "queues": "algorithms.rule clock forks stores.breaker stores.protocol",
     "reservations": "decision flows queues ruleset stores.protocol",
-    "fallback": "clock decision errors forks notices stores.breaker stores.memory stores.protocol",
+    "fallback": "clock decision errors flows forks notices stores.breaker stores.memory stores.protocol",
     "leases": "clock errors flows forks stores.protocol",
     "waiting": "clock decision errors flows leases queues rates ruleset stores.protocol",
     "limiter": (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, cast
 
 from ratekeeper import forks
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import RuleAnswer
 from ratekeeper.errors import StoreUnavailable
+from ratekeeper.flows import Flow
 from ratekeeper.notices import Notices
 from ratekeeper.stores.breaker import PROBE_US
 from ratekeeper.stores.memory import MemoryStore
@@ -37,11 +38,16 @@ class Fallback:
         deadline: float,
         clock: Clock | None,
         notices: Notices,
+        run: Callable[[Flow[Snapshot]], Snapshot | Awaitable[Snapshot]],
     ) -> None:
-        """`layer` is the layer below; `shares` maps each rule to what this process enforces while it is away."""
+        """`layer` is the layer below; `shares` maps each rule to what this process enforces while it is away.
+
+        `run` drives a flow, in a thread or in a task.
+        """
         self._layer = layer
         self._on_error = on_error
         self._notices = notices
+        self._run = run
         self._deadline_ns = int(deadline * 1e9)
         self._local = _stand_ins.of(store, clock)
         self._shares = {id(binding): share for binding, share in shares.items()}
@@ -60,6 +66,7 @@ class Fallback:
             return self._instead(error, demands)
         return outcome if type(outcome) is Outcome else self._awaited(cast("Awaitable[Outcome]", outcome), demands)
 
+    # Not a flow, as `_snapshot` is: that would make each decision two calls longer.
     async def _awaited(self, coming: Awaitable[Outcome], demands: Sequence[Demand]) -> Outcome:
         try:
             return await coming
@@ -68,25 +75,17 @@ class Fallback:
 
     def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot | Awaitable[Snapshot]:
         """Return the time and the states from which a forecast starts."""
-        try:
-            snapshot = self._layer.snapshot(demands, ends_ns or stopwatch() + self._deadline_ns)
-        except StoreUnavailable as error:
-            return self._snapshot_instead(error, demands)
-        if isinstance(snapshot, Snapshot):
-            return snapshot
-        return self._snapshot_awaited(snapshot, demands)
+        return self._run(self._snapshot(demands, ends_ns))
 
-    async def _snapshot_awaited(self, coming: Awaitable[Snapshot], demands: Sequence[Demand]) -> Snapshot:
+    def _snapshot(self, demands: Sequence[Demand], ends_ns: int | None) -> Flow[Snapshot]:
         try:
-            return await coming
+            snapshot: Snapshot = yield self._layer.snapshot(demands, ends_ns or stopwatch() + self._deadline_ns)
         except StoreUnavailable as error:
-            return self._snapshot_instead(error, demands)
-
-    def _snapshot_instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Snapshot:
-        if self._on_error == "raise":
-            raise error
-        self._note(error, 0)
-        return self._local.snapshot(self._of_share(demands))
+            if self._on_error == "raise":
+                raise
+            self._note(error, 0)
+            return self._local.snapshot(self._of_share(demands))
+        return snapshot
 
     def _instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Outcome:
         """Decide without the store, which raised `error`, or raise it again if `on_error` is "raise"."""

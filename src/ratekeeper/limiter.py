@@ -87,7 +87,7 @@ class _Limiter:
                 store.bind(binding, clock)
             if store.may_be_away:
                 options: Any = {"on_error": on_error, "deadline": deadline, "clock": clock, "notices": self._notices}
-                self._below = Fallback(self._face, store, shares=shares, **options)
+                self._below = Fallback(self._face, store, shares=shares, run=self._run_flow, **options)
             self._layer: Layer = self._below
             self._leases: Leases | None = None
             if lease is not None and store.may_be_away:
