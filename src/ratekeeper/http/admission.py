@@ -41,7 +41,9 @@ class Admission(NamedTuple):
     @property
     def settles(self) -> bool:
         """Whether the cost is to be settled once the application has answered."""
-        return any(each.route_limit.settle is not None for each in self.all)
+        if self.route_limit.settle is not None:
+            return True
+        return bool(self.others) and any(each.settles for each in self.others)
 
 
 def decide_by_all(route_limits: Sequence[RouteLimit], request: Request, held: HeldRequests) -> Flow[Admission | None]:

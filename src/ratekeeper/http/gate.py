@@ -207,6 +207,8 @@ class Gate(_Gate):
     _limiter = Limiter
     _for_asyncio = False
 
+    # Written again in `AsyncGate`: a flow would make the walk of nearly every request three calls longer, a fifth.
+    # What needs more than a key and a hit is one flow for both.
     def admit(self, request: Request, *, correctable: bool = True) -> Admission | None:
         """Decide on a request; None means that it is not limited.
 

@@ -35,6 +35,7 @@ class ThreadConnections:
         self._semaphore = SignalSafeSemaphore(MOST_AT_ONCE)  # for anything but decisions
         self._idle: dict[NodeAddress | None, list[Any]] = {}
 
+    # Written again in `AsyncioConnections`: a flow would make the walk of every decision on Redis three calls longer.
     def decide(self, requests: Sequence[Sequence[Demand]], ends_ns: int) -> Sequence[Result]:
         """Have requests decided in one batch; return the result of each."""
         servers = self._servers
