@@ -150,7 +150,7 @@ class Sentinels:
 
     def _sees_all(self, port: int) -> bool:
         with redis.Redis(port=port) as sentinel:
-            state = sentinel.sentinel_master(self.name)
+            state = sentinel.execute_command("SENTINEL MASTER", self.name)
         return (state["num-slaves"], state["num-other-sentinels"]) == (1, 2)
 
     def stop(self) -> None:

@@ -157,12 +157,13 @@ class Tasks(Crowd):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collect log records instead of showing them."""
+    """Collect the log's lines instead of showing them, but for the notices, of which there is one for each reason."""
     lines: list[str] = []
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
+            if record.module != "notices":
+                lines.append(record.getMessage())
 
     handler = Collect()
     log = logging.getLogger("ratekeeper")

@@ -355,7 +355,7 @@ def test_nodes_that_name_each_other_for_a_slot_are_not_taken_to_be_away(empty):
         try:
             client(other).execute_command("CLUSTER SETSLOT", slot, "NODE", empty.id_of(one))
             client(one).execute_command("CLUSTER SETSLOT", slot, "NODE", empty.id_of(other))
-            with pytest.raises(StoreUnavailable, match="MovedError"):
+            with pytest.raises(StoreUnavailable, match=r"MOVED|Moved"):
                 limiter.hit(lost)
             assert not limiter.store.is_away
             assert [limiter.hit(keys[server]).remaining for server in (other, third)] == [4, 4]
@@ -405,7 +405,7 @@ def test_an_existing_asyncio_cluster_client_says_where_the_nodes_are(empty):
         limiter = AsyncLimiter(FixedWindow(5, 60), store, **STRICT)
         decisions = await asyncio.gather(*(limiter.hit(key) for key in on_each_node(empty).values()))
         await store.close()
-        await theirs.aclose()
+        await (theirs.aclose() if hasattr(theirs, "aclose") else theirs.close())  # 5.0.0 has only the latter
         return [decision.allowed for decision in decisions]
 
     assert asyncio.run(scenario()) == [True] * 3

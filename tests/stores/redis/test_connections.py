@@ -12,9 +12,10 @@ import redis
 import redis.asyncio
 import trustme
 
-from ratekeeper import StoreUnavailable
+from ratekeeper import Limiter, StoreUnavailable
 from ratekeeper.stores import AsyncRedisStore, RedisStore
 from tests import clusters, servers
+from tests.answering import Answering
 from tests.faces import FACES, loop
 
 STRICT = {"on_error": "raise", "deadline": 30}
@@ -219,10 +220,35 @@ def test_an_existing_client_is_followed_in_all_but_what_decides_how_a_decision_i
             assert set(client.info("keyspace")) == {"db2"}
 
 
+def test_nothing_but_the_decision_is_sent_to_a_server_that_needs_no_login(face):
+    with Answering(b"-ERR no\r\n") as server, limiter_on(face, server.url) as limiter:
+        with pytest.raises(StoreUnavailable):
+            limiter.hit("k")
+        assert server.commands == ["EVALSHA", "INFO"]  # no CLIENT SETINFO, whatever the release of redis-py
+
+
+def test_a_client_that_tells_of_its_library_and_its_name_is_followed_in_the_latter(face):
+    with Answering(b"+OK\r\n") as server:
+        existing = CLIENTS[face].Redis.from_url(server.url, client_name="shop", username="ada", password="secret", db=1)
+        with limiter_on(face, existing) as limiter, pytest.raises(StoreUnavailable):
+            limiter.hit("k")
+        assert server.commands == ["AUTH", "CLIENT", "SELECT", "EVALSHA", "INFO"]
+
+
 @pytest.mark.parametrize("kind", ["ConnectionPool", "BlockingConnectionPool"])
 def test_an_existing_pool(face, server, client, kind):
     pool = getattr(CLIENTS[face], kind).from_url(server.url, max_connections=1)
     assert decisions(face, pool) == EXACTLY_THREE
+
+
+@pytest.mark.parametrize("version", ["4.6.0", "3.5.3"])
+def test_a_client_that_is_too_old_is_refused_with_what_to_do(monkeypatch, version):
+    monkeypatch.setattr(redis, "__version__", version)
+    complaint = (
+        f"needs redis 5.0 or newer, and {version} is installed; install it with: pip install 'ratekeeper.redis.'"
+    )
+    with pytest.raises(StoreUnavailable, match=complaint):
+        Limiter("1/s", "redis://localhost")
 
 
 def test_an_existing_client_on_a_unix_socket(face):

@@ -4,13 +4,14 @@ import re
 import shutil
 import socket
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 import redis
 
 from ratekeeper import FixedWindow, Limiter, SlidingWindowLog
 from tests import clusters, inside, servers
+from tests.answering import Answering
 from tests.faces import FACES
 
 
@@ -139,31 +140,6 @@ def test_a_key_that_is_not_ours(face, own, caplog, rule, kind):
     )
 
 
-@contextmanager
-def answering(reply):
-    """A server that answers every call in the same way; yields its URL."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def answer(connection):
-            with connection, suppress(OSError):
-                while asked := connection.recv(1 << 20):
-                    connection.sendall(reply * max(1, asked.count(b"\r\n$4\r\nINFO") + asked.count(b"EVAL")))
-
-        def serve():
-            with suppress(OSError):
-                while True:
-                    connection, _ = listening.accept()
-                    threading.Thread(target=answer, args=(connection,)).start()
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"redis://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            listening.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -177,8 +153,8 @@ def answering(reply):
     ],
 )
 def test_any_other_answer(face, caplog, reply, reason):
-    with answering(reply) as url:
-        line = degraded(face, caplog, url)
+    with Answering(reply) as server:
+        line = degraded(face, caplog, server.url)
     assert reason in line
 
 

@@ -1,11 +1,11 @@
 """Who is asked which server is where, and who next."""
 
 import pytest
-from redis.exceptions import MasterDownError, ReadOnlyError
+from redis.exceptions import AskError, MasterDownError, MovedError, ReadOnlyError, ResponseError
 
 from ratekeeper import flows
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.redis.redis_errors import Unanswered, Unsent
+from ratekeeper.stores.redis.redis_errors import Unanswered, Unsent, meaning_of, redirection_of
 from ratekeeper.stores.redis.routing import Bundle, send
 from ratekeeper.stores.redis.topology import Cluster, Sentinel
 from ratekeeper.stores.redis.urls import NodeAddress
@@ -101,3 +101,17 @@ def test_who_told_is_asked_again_before_those_who_may_be_gone_as_well():
     bundle = Bundle(0, [(b"EVALSHA",)])
     assert asked_in(sending(cluster, bundle), replies) == ([ONE, gone, TWO, ONE], None)
     assert cluster.is_known
+
+
+@pytest.mark.parametrize(
+    ("refusal", "meaning", "where"),
+    [
+        (ResponseError("MOVED 3999 127.0.0.1:6381"), "moved", (3999, "127.0.0.1", 6381)),  # as redis-py 5 leaves it
+        (ResponseError("ASK 3999 a-host:6381"), "ask", (3999, "a-host", 6381)),
+        (MovedError("3999 127.0.0.1:6381"), "moved", (3999, "127.0.0.1", 6381)),
+        (AskError("0 fd00::1:6381"), "ask", (0, "fd00::1", 6381)),
+        (MovedError("16383 :6381"), "moved", (16_383, "", 6381)),
+    ],
+)
+def test_where_a_slot_is_is_read_from_what_the_node_says(refusal, meaning, where):
+    assert (meaning_of(refusal), redirection_of(refusal)) == (meaning, where)

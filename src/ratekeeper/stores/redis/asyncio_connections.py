@@ -109,16 +109,14 @@ class AsyncioConnections:
         idle = self._idle.get(node)
         while idle:
             connection = idle.pop()
-            is_closing = connection._writer is None or connection._writer.is_closing()  # noqa: SLF001 - third-party
-            if connection.is_connected and not is_closing and not await connection.can_read():
-                return connection  # not closed, not reset (which can_read misses), and with nothing left to read
+            if _is_usable(connection):
+                return connection
             await connection.disconnect(nowait=True)
         return await self._connect(node, ends_ns)
 
     async def _connect(self, node: NodeAddress | None, ends_ns: int) -> Any:
         await self._close_others()
-        kind, arguments = self._servers.topology.connection(node)
-        connection = kind(**arguments)
+        connection = redis_client.connection_of(self._servers.topology.connection(node))
         timeout_at = redis_client.timeout_at()
         try:
             async with timeout_at(self._loop.time() + (ends_ns - stopwatch()) / 1e9):
@@ -136,3 +134,16 @@ class AsyncioConnections:
         for node in [known for known in self._idle if not self._servers.topology.knows(known)]:
             for connection in self._idle.pop(node, ()):
                 await connection.disconnect(nowait=True)
+
+
+def _is_usable(connection: Any) -> bool:
+    """Return whether a connection is open and has nothing unexpected to read, neither in its stream nor in its parser.
+
+    The name under which redis-py tells this has changed, and none of them notices a connection that was reset.
+    """
+    reader, writer = connection._reader, connection._writer  # noqa: SLF001 - third-party
+    if reader is None or writer is None or writer.is_closing() or reader.at_eof() or reader.exception() is not None:
+        return False
+    parser = connection._parser  # noqa: SLF001 - third-party
+    rest = parser._reader.has_data() if hasattr(parser, "_reader") else parser._buffer  # noqa: SLF001 - third-party
+    return not (rest or reader._buffer)  # noqa: SLF001 - third-party

@@ -15,9 +15,11 @@ from typing import Any
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.redis import urls
-from ratekeeper.stores.redis.topology import Cluster, Command, Sentinel, Standalone, Topology
+from ratekeeper.stores.redis.topology import Cluster, Command, Connecting, Sentinel, Standalone, Topology
 from ratekeeper.stores.redis.urls import NodeAddress
 
+_OLDEST = 5  # the major version of redis-py
+_INSTALL = "install it with: pip install 'ratekeeper[redis]'"
 _OWN = {  # these settings override the URL and the client
     "retry": None,
     "retry_on_timeout": False,
@@ -27,8 +29,8 @@ _OWN = {  # these settings override the URL and the client
     "health_check_interval": 0,
     "socket_timeout": None,
     "socket_connect_timeout": None,
-    "driver_info": None,  # no CLIENT SETINFO: saves two exchanges before the first decision
 }
+_OF_THE_LIBRARY = ("driver_info", "lib_name", "lib_version")  # what redis-py tells the server about itself
 _NOT_OURS = (
     "connection_class",
     "max_connections",
@@ -36,6 +38,7 @@ _NOT_OURS = (
     "socket_timeout",
     "socket_connect_timeout",
     "response_callbacks",
+    *_OF_THE_LIBRARY,
 )
 
 
@@ -45,9 +48,11 @@ def topology_of(source: Any, *, for_asyncio: bool) -> Topology:
         import redis
         import redis.asyncio
     except ImportError as error:
+        raise StoreUnavailable(f"a Redis store needs the redis client ({error}); {_INSTALL}") from error
+    if int(redis.__version__.partition(".")[0]) < _OLDEST:
         raise StoreUnavailable(
-            "a Redis store needs the redis client; install it with: pip install 'ratekeeper[redis]'"
-        ) from error
+            f"a Redis store needs redis {_OLDEST}.0 or newer, and {redis.__version__} is installed; {_INSTALL}"
+        )
     module: Any = redis.asyncio if for_asyncio else redis
     if isinstance(source, str):
         return _of_url(source, module)
@@ -60,6 +65,15 @@ def topology_of(source: Any, *, for_asyncio: bool) -> Topology:
     if hasattr(pool, "sentinel_manager"):
         return _of_sentinel(pool, module)
     return Standalone((pool.connection_class, _ours(pool.connection_kwargs)))
+
+
+def connection_of(connecting: Connecting) -> Any:
+    """Return a connection that is not open yet."""
+    kind, arguments = connecting
+    connection = kind(**arguments)
+    for name in _OF_THE_LIBRARY:  # no CLIENT SETINFO, which would be two more exchanges before the first decision
+        setattr(connection, name, None)
+    return connection
 
 
 def _ours(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,6 +101,21 @@ def _error_of(error: BaseException) -> _Error:
     return _Error("", UNREACHABLE if is_lost else _UNKNOWN)
 
 
+class Redirection(NamedTuple):
+    """Where a slot is, as a node says."""
+
+    slot: int
+    host: str  # "" if it is that of the node that says so
+    port: int
+
+
+def redirection_of(refusal: Exception) -> Redirection:
+    """Return what a MOVED or an ASK says. redis-py has read it for us only since 6.0."""
+    slot, _, address = str(refusal).removeprefix("MOVED ").removeprefix("ASK ").partition(" ")
+    host, _, port = address.rpartition(":")
+    return Redirection(int(slot), host, int(port))
+
+
 def meaning_of(reply: Any) -> str:
     """Return what an error reply means for the next step; an empty string for any other reply."""
     return _error_of(reply).meaning if isinstance(reply, Exception) else ""

@@ -13,7 +13,14 @@ from typing import Any
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.flows import Flow
 from ratekeeper.stores.redis import script
-from ratekeeper.stores.redis.redis_errors import NOT_EXECUTED, UNREACHABLE, Unanswered, Unsent, meaning_of
+from ratekeeper.stores.redis.redis_errors import (
+    NOT_EXECUTED,
+    UNREACHABLE,
+    Unanswered,
+    Unsent,
+    meaning_of,
+    redirection_of,
+)
 from ratekeeper.stores.redis.topology import Command, Exchange, Topology
 from ratekeeper.stores.redis.urls import NodeAddress
 
@@ -127,13 +134,15 @@ def _redirect(topology: Any, node: NodeAddress | None, bundle: Bundle, refusal: 
         if target not in again:  # the first one carries the script for those after it
             bundle.commands = [script.in_full(command) for command in bundle.commands]
     elif not topology.has_slots:
-        said = f"the key is at {refusal.host}:{refusal.port}, another node of a cluster; use redis+cluster://"
+        _, host, port = redirection_of(refusal)
+        said = f"the key is at {host}:{port}, another node of a cluster; use redis+cluster://"
         reason = "the server is a node of a cluster; use redis+cluster://"
         bundle.replies = [StoreUnavailable(said, away=False, answered=True, reason=reason)]
         return
     else:
-        target = topology.named(refusal.host, int(refusal.port), node)
+        slot, host, port = redirection_of(refusal)
+        target = topology.named(host, port, node)
         bundle.asking = meaning == "ask"
         if not bundle.asking:
-            topology.moved(refusal.slot_id, target)
+            topology.moved(slot, target)
     again.setdefault(target, []).append(bundle)

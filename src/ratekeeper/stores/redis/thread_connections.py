@@ -113,7 +113,7 @@ class ThreadConnections:
     def _connect(self, node: NodeAddress | None, ends_ns: int) -> Any:
         self._close_others()
         kind, arguments = self._servers.topology.connection(node)
-        connection = thread_connection(kind)(**arguments)  # type: ignore[arg-type]  # a class is hashable
+        connection = redis_client.connection_of((thread_connection(kind), arguments))  # type: ignore[arg-type]  # a class is hashable
         connection.ends_ns = ends_ns
         try:
             connection.connect()
