@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ratekeeper import flows, forks
 from ratekeeper.clock import stopwatch
 from ratekeeper.stores.database import Database
-from ratekeeper.stores.filelock import FileLock, Taken
+from ratekeeper.stores.filelock import Busy, FileLock
 
 _PATIENCE_NS = 100_000_000
 _PAUSE = 0.0005  # seconds
@@ -45,7 +45,7 @@ def closing(files: Files, sleep: Callable[[float], Any], ends_ns: int | None = N
         ends_ns = stopwatch() + _PATIENCE_NS
     while files.database.is_open or files.lock.is_open:
         with suppress(OSError):  # the lock's file cannot be opened
-            if not isinstance(files.lock.attempt(files.close), Taken):
+            if not isinstance(files.lock.attempt(files.close), Busy):
                 return True
         if stopwatch() >= ends_ns:
             return False

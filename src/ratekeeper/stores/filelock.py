@@ -20,11 +20,11 @@ _ABSENT_NS = 20_000_000
 _TAKE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
-class Taken:
+class Busy:
     """Returned by an attempt when somebody else holds the lock."""
 
 
-TAKEN = Taken()
+BUSY = Busy()
 
 
 class FileLock:
@@ -46,19 +46,19 @@ class FileLock:
         """Whether the file is open."""
         return self._file is not None
 
-    def attempt(self, action: Callable[..., _Result], *arguments: Any) -> _Result | Taken:
+    def attempt(self, action: Callable[..., _Result], *arguments: Any) -> _Result | Busy:
         """Call `action` if nobody else holds the lock. Raises OSError if the file cannot be opened."""
         free = self._free
         try:
             del free[0]
         except KeyError:
-            return TAKEN
+            return BUSY
         try:
             return self.while_stopped(action, *arguments)
         finally:
             free[0] = True
 
-    def while_stopped(self, action: Callable[..., _Result], *arguments: Any) -> _Result | Taken:
+    def while_stopped(self, action: Callable[..., _Result], *arguments: Any) -> _Result | Busy:
         """Call `action` if no other process holds the lock. Only for who keeps out the threads of this one."""
         file = self._file
         try:
@@ -67,7 +67,7 @@ class FileLock:
             try:
                 fcntl.flock(file, _TAKE)
             except BlockingIOError:
-                return TAKEN
+                return BUSY
             now = stopwatch()
             if now - self._stamped_ns > _STAMPED_NS:
                 self._stamp(file, now)
@@ -131,7 +131,7 @@ class FileLock:
         self._stamped_ns = now
 
 
-class Line:
+class LockQueue:
     """The callers of this process that found the lock taken, so that quicker ones cannot keep them out for long.
 
     A thread that calls in a loop gives up the interpreter only while it holds the lock, so another thread that tries
@@ -139,30 +139,30 @@ class Line:
     """
 
     def __init__(self) -> None:
-        self._places: dict[int, list[int]] = {}  # by number: since when, and when it looked last
+        self._callers: dict[int, list[int]] = {}  # by number: since when, and when it looked last
         self._numbers = itertools.count()
 
     @contextmanager
-    def place(self) -> Iterator[int]:
-        """Join the line."""
+    def join(self) -> Iterator[int]:
+        """Join the queue for as long as the block lasts; give its number."""
         number = next(self._numbers)
         now = stopwatch()
         try:
-            self._places[number] = [now, now]
+            self._callers[number] = [now, now]
             yield number
         finally:
-            self._places.pop(number, None)
+            self._callers.pop(number, None)
 
-    def lets(self, number: int | None) -> bool:
-        """Return whether the caller with this place (None: a newcomer) may try; not if another has waited too long."""
-        places = self._places
-        if not places:
+    def may_try(self, number: int | None) -> bool:
+        """Return whether the caller with this number (None: a newcomer) may try; not if another has waited too long."""
+        callers = self._callers
+        if not callers:
             return True
         now = stopwatch()
-        if number in places:  # it is not in a child that was forked meanwhile
-            places[number][1] = now
+        if number in callers:  # it is not in a child that was forked meanwhile
+            callers[number][1] = now
         try:
-            first, (since_ns, looked_ns) = next(iter(places.items()))
+            first, (since_ns, looked_ns) = next(iter(callers.items()))
         except (RuntimeError, StopIteration):  # another caller left meanwhile
             return True
         # A caller whose event loop is busy elsewhere stops looking, and must not hold up the others.

@@ -23,7 +23,7 @@ from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.closing import Files, close_with, closing, keep_open
 from ratekeeper.stores.database import Database, ExpiresAt, Work, is_locked, restored
 from ratekeeper.stores.deciding import carry_out
-from ratekeeper.stores.filelock import TAKEN, FileLock, Line, Taken
+from ratekeeper.stores.filelock import BUSY, Busy, FileLock, LockQueue
 from ratekeeper.stores.names import head_in, head_of, name_of
 from ratekeeper.stores.paths import checked
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot, outcome_at
@@ -40,7 +40,7 @@ Drive = Callable[[flows.Flow[Any]], Any]
 Sleep = Callable[[float], Any]
 
 
-class _LockedOut(Taken):
+class _LockedOut(Busy):
     """Returned by an attempt when another program, which does not use our lock, has locked the database."""
 
 
@@ -61,7 +61,7 @@ class SqliteStore:
         ] = {}  # by the head of their keys' names, then by their bindings' ids
         self._lock = FileLock(f"{self.path}-lock")
         self._database = Database(self.path, _expiry_by(self._in_force))
-        self._line = Line()
+        self._queue = LockQueue()
         self._check_at_ns = 0
         self._clock: Clock = wall_clock
         self._bound: dict[int, tuple[Binding, bytes]] = {}  # by id: a binding, and the head of its keys' names
@@ -140,9 +140,9 @@ class SqliteStore:
             ends_ns = stopwatch() + _PATIENCE_NS
         if self.breaker.is_open and not self.breaker.admits(ends_ns):
             raise StoreUnavailable(f"{self!r} is away", away=False)
-        if self._line.lets(None):
+        if self._queue.may_try(None):
             result = self._attempt(action, demands)
-            if not isinstance(result, Taken):
+            if not isinstance(result, Busy):
                 return result
         return drive(self._in_turn(action, demands, ends_ns, sleep))
 
@@ -201,7 +201,7 @@ class SqliteStore:
             unavailable = _unavailable(self, error)
             self.breaker.noted(unavailable)
             raise unavailable from error
-        if self.breaker.is_open and not isinstance(result, Taken):
+        if self.breaker.is_open and not isinstance(result, Busy):
             self.breaker.succeeded()
         return result
 
@@ -214,7 +214,7 @@ class SqliteStore:
             if now >= self._check_at_ns:
                 self._check_at_ns = now + _CHECK_NS
                 if not self._has_its_files():
-                    return TAKEN
+                    return BUSY
             self._database.ready()
             return action(demands)
         except (sqlite3.Error, OSError) as error:
@@ -246,13 +246,13 @@ class SqliteStore:
         began_ns = now = stopwatch()
         result: Any = None
         pause = 0.0
-        with self._line.place() as place:
+        with self._queue.join() as number:
             while now < ends_ns:
                 yield sleep(min(pause, (ends_ns - now) / 1e9))
                 pause = min(2 * pause + _SHORTEST_PAUSE, _LONGEST_PAUSE) if now - began_ns > _YIELDING_NS else 0.0
-                if self._line.lets(place):
+                if self._queue.may_try(number):
                     result = self._attempt(action, demands)
-                    if not isinstance(result, Taken):
+                    if not isinstance(result, Busy):
                         return result
                 now = stopwatch()
         waited = f"{(now - began_ns) / 1e9:.3f} s"
@@ -274,7 +274,7 @@ class SqliteStore:
             time.sleep(0)
         while self._database.is_open and stopwatch() < ends_ns:  # otherwise `after_fork` deals with it
             with suppress(OSError):
-                if not isinstance(self._lock.while_stopped(self._files.close), Taken):
+                if not isinstance(self._lock.while_stopped(self._files.close), Busy):
                     return
             time.sleep(_SHORTEST_PAUSE)
 
@@ -290,7 +290,7 @@ class SqliteStore:
             self._is_cut_off = True
         self._lock.close()
         self._lock.renew()
-        self._line = Line()
+        self._queue = LockQueue()
 
 
 class AsyncFace:
