@@ -145,5 +145,8 @@ def _is_usable(connection: Any) -> bool:
     if reader is None or writer is None or writer.is_closing() or reader.at_eof() or reader.exception() is not None:
         return False
     parser = connection._parser  # noqa: SLF001 - third-party
-    rest = parser._reader.has_data() if hasattr(parser, "_reader") else parser._buffer  # noqa: SLF001 - third-party
+    try:
+        rest = parser._reader.has_data()  # noqa: SLF001 - third-party
+    except AttributeError:  # without hiredis
+        rest = parser._buffer  # noqa: SLF001 - third-party
     return not (rest or reader._buffer)  # noqa: SLF001 - third-party
