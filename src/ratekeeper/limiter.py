@@ -73,12 +73,12 @@ class _Limiter:
         lease = arguments.check_lease(lease, [binding.rule for binding in bindings])
         self._owns_store = isinstance(store, str)
         store = stores.store_of(store, for_asyncio=self._for_asyncio)
-        self._face = store.for_asyncio() if self._for_asyncio else store.for_threads()
+        self._store_layer = store.for_asyncio() if self._for_asyncio else store.for_threads()
         self._store = store
         self._enabled = enabled
         self._notices = notices or Notices()
         self._on_decision = on_decision
-        self._below: Layer = self._face
+        self._below: Layer = self._store_layer
         shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
         unbind = weakref.finalize(self._ruleset, store.unbind, bindings)
         unbind.atexit = False
@@ -87,7 +87,7 @@ class _Limiter:
                 store.bind(binding, clock)
             if store.may_be_away:
                 options: Any = {"on_error": on_error, "deadline": deadline, "clock": clock, "notices": self._notices}
-                self._below = Fallback(self._face, store, shares=shares, run=self._run_flow, **options)
+                self._below = Fallback(self._store_layer, store, shares=shares, run=self._run_flow, **options)
             self._layer: Layer = self._below
             self._leases: Leases | None = None
             if lease is not None and store.may_be_away:
@@ -217,7 +217,7 @@ class Limiter(_Limiter):
     def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show how each rule, by name, stores the key: the state in words, the raw value, TTL and bytes."""
         demands = self._ruleset.demands("peek", key)
-        return self._ruleset.inspections(demands, self._face.inspect(demands))
+        return self._ruleset.inspections(demands, self._store_layer.inspect(demands))
 
     def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
@@ -253,7 +253,7 @@ class Limiter(_Limiter):
         if self._leases is not None:
             flows.run(self._leases.end_all())
         if self._owns_store:
-            self._face.close()
+            self._store_layer.close()
 
     def __enter__(self) -> Limiter:
         return self
@@ -328,7 +328,7 @@ class AsyncLimiter(_Limiter):
     async def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show how each rule, by name, stores the key: the state in words, the raw value, TTL and bytes."""
         demands = self._ruleset.demands("peek", key)
-        return self._ruleset.inspections(demands, await flows.result(self._face.inspect(demands)))
+        return self._ruleset.inspections(demands, await flows.result(self._store_layer.inspect(demands)))
 
     async def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
@@ -364,7 +364,7 @@ class AsyncLimiter(_Limiter):
         if self._leases is not None:
             await flows.run_async(self._leases.end_all())
         if self._owns_store:
-            await flows.result(self._face.close())
+            await flows.result(self._store_layer.close())
 
     async def __aenter__(self) -> AsyncLimiter:
         return self
