@@ -238,7 +238,8 @@ MAY_IMPORT = {
         "service.web stores"
     ),
     "service.rsgi": "http.headers service.app service.web",
-    "service.serve": "errors service service.app service.rsgi subcommands",
+    "service.connections": "clock",
+    "service.serve": "errors service service.app service.connections service.rsgi subcommands",
     # the command line
     "simulate.comparable": "algorithms errors rates",
     "simulate.patterns": "rates",

@@ -8,7 +8,8 @@ Reading order:
 - `api`: the routes under `/v1`, described by `openapi`
 - `guards`: which requests are rejected before they reach a route
 - `app`: `create_app`, which puts these and the playground together
-- `asgi_server`, `rsgi`: the application as servers call it; `serve`: the command `ratekeeper serve`
+- `asgi_server`, `rsgi`: the application as servers call it
+- `connections`: closes those whose clients keep the service waiting; `serve`: the command `ratekeeper serve`
 
 Words: a *problem* is an error response (RFC 9457); a *guard* rejects requests from other sites or without the token;
 a decision is *degraded* when the store was unavailable and this process decided.

@@ -123,6 +123,7 @@ async def _serve(app: App, address: str, port: int) -> None:
     from granian.http import HTTP1Settings
     from granian.server.embed import Server
 
+    from ratekeeper.service.connections import Connections
     from ratekeeper.service.rsgi import Rsgi
 
     server = Server(
@@ -146,6 +147,7 @@ async def _serve(app: App, address: str, port: int) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
+    Connections(port, MAX_CONNECTIONS).watch(loop)
     print(f"Listening on {_places(address, port)} (press Ctrl-C to stop)", flush=True)
     await server.serve()
     await app.close()

@@ -1,0 +1,137 @@
+"""Connections whose clients keep the service waiting are closed, so that a thousand of them keep nobody out.
+
+granian bounds the number of connections and the time that headers take, but waits forever for a client that asks and
+does not read. The kernel knows what each client has received. So this looks at the connections of this process now and
+then, and closes those whose client has taken no answer for too long: whether it does not read, drips its request, or
+sends none. Few places left means little patience.
+
+Linux only; elsewhere nothing is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import stat
+import struct
+import sys
+from contextlib import suppress
+
+from ratekeeper.clock import Clock, stopwatch
+
+PATIENCE = 30.0  # seconds that a client may take for an answer, with the request
+LITTLE_PATIENCE = 1.0  # the same, while few places are left
+FEW = 0.25  # the share of places that is kept free
+BUFFER_BYTES = 32 * 1024  # of each connection in the kernel, in each direction; Linux doubles it
+_PAUSE = 0.5  # seconds between looks
+_SHORT_PAUSE = 0.2  # the same, while few places are left
+_DESCRIPTORS = "/proc/self/fd"
+_INFO = struct.Struct("=120xQ16xI")  # the two fields of struct tcp_info below, which Linux has had since 4.6
+_DROP_UNSENT = struct.pack("ii", 1, 0)  # drop what was not sent
+_log = logging.getLogger("ratekeeper")
+
+
+class Client:
+    """The client of a connection, and since when the service waits for it."""
+
+    __slots__ = ("since_ns", "taken")
+
+    def __init__(self, taken: int, now_ns: int) -> None:
+        self.taken = taken
+        self.since_ns = now_ns
+
+    def update(self, taken: int, unsent: int, now_ns: int) -> None:
+        """Note what has happened since the last look: a client that took an answer, whole, is not waited for."""
+        if taken > self.taken and not unsent:
+            self.taken = taken
+            self.since_ns = now_ns
+
+
+class Connections:
+    """The connections of this process to one port; it has places for a number of them."""
+
+    def __init__(self, port: int, places: int, clock: Clock = stopwatch) -> None:
+        self._port = port
+        self._places = places
+        self._clock = clock
+        self._known: dict[int, Client | None] = {}  # by the number of the socket; None: a socket of another kind
+        self.closed = 0
+        """How many connections were closed here."""
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look now, and again and again."""
+        if sys.platform != "linux":
+            return
+        pause = _PAUSE
+        try:
+            pause = self.look()
+        except OSError:  # no /proc, or no descriptor left
+            _log.debug("cannot look at the connections", exc_info=True)
+        loop.call_later(pause, self.watch, loop)
+
+    def look(self) -> float:
+        """Close the connections that were waited for too long; return after how many seconds to look again."""
+        now_ns = self._clock()
+        known: dict[int, Client | None] = {}
+        clients = []
+        for descriptor in map(int, os.listdir(_DESCRIPTORS)):  # noqa: PTH208 - paths would take much longer
+            with suppress(OSError):  # closed meanwhile
+                number = _number(descriptor)
+                client = known[number] = self._look_at(descriptor, number, now_ns) if number else None
+                if client is not None:
+                    clients.append((client.since_ns, descriptor, number))
+        self._known = known
+        left = len(clients)
+        enough = int(self._places * (1 - FEW))
+        for since_ns, descriptor, number in sorted(clients):  # those that were waited for longest come first
+            patience = LITTLE_PATIENCE if left > enough else PATIENCE
+            if now_ns - since_ns < patience * 1e9:
+                break
+            with suppress(OSError):
+                self._close(descriptor, number)
+            left -= 1
+        return _SHORT_PAUSE if len(clients) > enough else _PAUSE
+
+    def _look_at(self, descriptor: int, number: int, now_ns: int) -> Client | None:
+        """Return the client of a connection, and note its progress; None for any other socket."""
+        client = self._known.get(number)
+        if client is None and (number in self._known or not self._is_connection(descriptor)):
+            return None
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, os.dup(descriptor)) as opened:
+            taken, unsent = _INFO.unpack(opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
+        if client is None:
+            return Client(taken, now_ns)
+        client.update(taken, unsent, now_ns)
+        return client
+
+    def _is_connection(self, descriptor: int) -> bool:
+        with socket.socket(fileno=os.dup(descriptor)) as opened:
+            if opened.family not in (socket.AF_INET, socket.AF_INET6) or opened.getsockname()[1] != self._port:
+                return False
+            if not opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return True
+            for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # connections inherit them from the listening socket
+                opened.setsockopt(socket.SOL_SOCKET, buffer, BUFFER_BYTES)
+        return False
+
+    def _close(self, descriptor: int, number: int) -> None:
+        """Let the server find the connection at its end; it closes the descriptor."""
+        with socket.socket(fileno=os.dup(descriptor)) as opened:
+            if _number(opened.fileno()) != number:  # the descriptor is another socket's by now
+                return
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP_UNSENT)
+            opened.shutdown(socket.SHUT_RDWR)
+        if not self.closed:
+            _log.warning(
+                "closed a connection whose client took no answer for too long, of up to %d connections (logged once)",
+                self._places,
+            )
+        self.closed += 1
+
+
+def _number(descriptor: int) -> int:
+    """Return the number that identifies a socket as long as it is open; 0 for anything else."""
+    found = os.fstat(descriptor)
+    return found.st_ino if stat.S_ISSOCK(found.st_mode) else 0
