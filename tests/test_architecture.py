@@ -76,17 +76,17 @@ MAY_IMPORT = {
     "stores.protocol": "algorithms.rule clock decision",
     "stores.breaker": "clock errors",
     "stores.eviction": "algorithms stores.protocol",
-    "stores.spinlock": "forks",
+    "stores.spinlock": "errors forks",
     "stores.deciding": "algorithms.rule decision stores.protocol",
     "stores.memory": "clock decision errors keys rates stores.deciding stores.eviction stores.protocol stores.spinlock",
     "stores.names": "stores.protocol",
     "stores.paths": "errors rates",
-    "stores.filelock": "clock",
+    "stores.filelock": "clock stores.spinlock",
     "stores.database": "algorithms.rule errors stores.protocol",
     "stores.closing": "clock flows forks stores.database stores.filelock",
     "stores.sqlite": (
         "algorithms.rule clock errors flows forks rates stores.breaker stores.closing stores.database stores.deciding "
-        "stores.filelock stores.names stores.paths stores.protocol"
+        "stores.filelock stores.names stores.paths stores.protocol stores.spinlock"
     ),
     "stores.redis": "",
     "stores.redis.urls": "errors rates",
@@ -148,7 +148,7 @@ MAY_IMPORT = {
     "ruleset": "algorithms.rule arguments decision errors keys rates rules stores.protocol",
     "queues": "algorithms.rule clock forks stores.breaker stores.protocol",
     "reservations": "decision flows queues ruleset stores.protocol",
-    "fallback": "clock decision errors flows forks notices stores.breaker stores.memory stores.protocol",
+    "fallback": "clock decision errors flows notices stores.breaker stores.memory stores.protocol",
     "leases": "clock errors flows forks stores.protocol",
     "waiting": "clock decision errors flows leases queues rates ruleset stores.protocol",
     "limiter": (

@@ -362,7 +362,7 @@ def test_limiters_that_are_no_more_leave_nothing_behind_in_this_process(gone):
             gc.collect()
     finally:
         gc.unfreeze()
-    assert len(fallback._stand_ins.of(store, None)._tables) < 5
+    assert len(fallback.stand_in_of(store, None)._tables) < 5
 
 
 def test_a_wait_that_this_process_s_share_cannot_admit_in_time_is_refused_at_once(gone, monkeypatch):

@@ -1,13 +1,11 @@
-"""Decisions while the store is away: each is made within its deadline, as `on_error` says."""
+"""Decisions that the store cannot make at the moment: each is made within its deadline, as `on_error` says."""
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, cast
 
-from ratekeeper import forks
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import RuleAnswer
 from ratekeeper.errors import StoreUnavailable
@@ -49,7 +47,7 @@ class Fallback:
         self._notices = notices
         self._run = run
         self._deadline_ns = int(deadline * 1e9)
-        self._local = _stand_ins.of(store, clock)
+        self._local = stand_in_of(store, clock)
         self._shares = {id(binding): share for binding, share in shares.items()}
         weakref.finalize(self, self._local.unbind, tuple(self._shares.values())).atexit = False
         for binding in self._shares.values():
@@ -59,11 +57,11 @@ class Fallback:
         """Let the store decide, or its stand-in if the store is away."""
         receipt = demands[0].receipt
         if receipt is not None and receipt.degraded:
-            return self._stand_in(demands)  # the fallback was charged, not the store
+            return self.stand_in(demands)  # the fallback was charged, not the store
         try:
             outcome = self._layer.execute(demands, ends_ns or stopwatch() + self._deadline_ns)
         except StoreUnavailable as error:
-            return self._instead(error, demands)
+            return self.instead(error, demands)
         return outcome if type(outcome) is Outcome else self._awaited(cast("Awaitable[Outcome]", outcome), demands)
 
     # Not a flow, as `_snapshot` is: that would make each decision two calls longer.
@@ -71,7 +69,7 @@ class Fallback:
         try:
             return await coming
         except StoreUnavailable as error:
-            return self._instead(error, demands)
+            return self.instead(error, demands)
 
     def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot | Awaitable[Snapshot]:
         """Return the time and the states from which a forecast starts."""
@@ -87,25 +85,30 @@ class Fallback:
             return self._local.snapshot(self._of_share(demands))
         return snapshot
 
-    def _instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Outcome:
+    def instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Outcome:
         """Decide without the store, which raised `error`, or raise it again if `on_error` is "raise"."""
         if self._on_error == "raise":
             raise error
         self._note(error, 1)
-        return self._stand_in(demands)
+        return self.stand_in(demands)
 
     def _note(self, error: StoreUnavailable, decisions: int) -> None:
         reason = f"{error.reason}; {_CONSEQUENCES[self._on_error]} meanwhile"
         self._notices.note("degraded", reason, decisions, detail=error)
 
-    def _stand_in(self, demands: Sequence[Demand]) -> Outcome:
+    def stand_in(self, demands: Sequence[Demand]) -> Outcome:
+        """Decide without the store."""
+        on_error = self._on_error
         asked = self._of_share(demands)
-        if self._on_error != "local":
+        if on_error != "local":
             asked = [_as_peek(demand) for demand in asked]
-        outcome = self._local.execute(asked)
-        if self._on_error == "local":
+        try:
+            outcome = self._local.execute(asked)
+        except StoreUnavailable:  # even its stand-in is in the middle of a call of this thread
+            outcome, on_error = Outcome(0, []), "closed" if on_error == "local" else on_error
+        if on_error == "local":
             answers = [_at_least_later(demand, answer) for demand, answer in zip(demands, outcome.answers, strict=True)]
-        elif self._on_error == "closed":
+        elif on_error == "closed":
             answers = [(False, 0, PROBE_US, 0, 0) for _ in demands]
         else:
             answers = [(True, demand.binding.rule.limit, 0, 0, 0) for demand in demands]
@@ -115,6 +118,38 @@ class Fallback:
         """Return the demands with this process's share of the limits; only the store gives back what it was charged."""
         shares = [demand._replace(binding=self._shares[id(demand.binding)]) for demand in demands]
         return [demand if demand.receipt is None or demand.receipt.degraded else _as_peek(demand) for demand in shares]
+
+
+class ReentrantCalls:
+    """The layer between a limiter and a store that is never away.
+
+    Such a store decides every call but one: a signal handler or a finalizer may call it in the middle of another call
+    of the same thread, which cannot go on before the second call returns.
+    """
+
+    __slots__ = ("_execute", "_fallback", "_make_fallback", "snapshot")
+
+    def __init__(self, store: Store, fallback: Callable[[], Fallback]) -> None:
+        """`fallback` makes the layer that decides such calls, once there is one."""
+        self._execute = store.execute
+        self.snapshot = store.snapshot
+        self._make_fallback = fallback
+        self._fallback: Fallback | None = None
+
+    def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
+        """Let the store decide, or its stand-in in the middle of another call."""
+        receipt = demands[0].receipt
+        if receipt is not None and receipt.degraded:
+            return self._prepared().stand_in(demands)
+        try:
+            return self._execute(demands, ends_ns)
+        except StoreUnavailable as error:
+            return self._prepared().instead(error, demands)
+
+    def _prepared(self) -> Fallback:
+        if self._fallback is None:
+            self._fallback = self._make_fallback()
+        return self._fallback
 
 
 def _as_peek(demand: Demand) -> Demand:
@@ -128,24 +163,14 @@ def _at_least_later(demand: Demand, answer: RuleAnswer) -> RuleAnswer:
     return answer
 
 
-class _StandIns:
-    """The memory stores in which limiters count while their store is away: one for each store."""
-
-    def __init__(self) -> None:
-        self._of: weakref.WeakKeyDictionary[Store, MemoryStore] = weakref.WeakKeyDictionary()
-        self.after_fork()
-        forks.renew_in_child(self)
-
-    def after_fork(self) -> None:
-        self._lock = threading.Lock()
-
-    def of(self, store: Store, clock: Clock | None) -> MemoryStore:
-        """Return the stand-in for a store; a new one if the store's clock has changed."""
-        with self._lock:
-            known = self._of.get(store)
-            if known is None or not known.agrees_on(clock):
-                known = self._of[store] = MemoryStore()
-            return known
+_stand_ins: weakref.WeakKeyDictionary[Store, MemoryStore] = weakref.WeakKeyDictionary()
 
 
-_stand_ins = _StandIns()
+def stand_in_of(store: Store, clock: Clock | None) -> MemoryStore:
+    """Return the memory store in which limiters count while a store is away; a new one if its clock has changed."""
+    known = _stand_ins.get(store)
+    if known is None:
+        known = _stand_ins.setdefault(store, MemoryStore())  # one C call: other threads get the same
+    if not known.agrees_on(clock):
+        known = _stand_ins[store] = MemoryStore()
+    return known

@@ -81,7 +81,7 @@ class Leases:
 
     def after_fork(self) -> None:
         """Hold nothing: the parent of a forked child keeps its slices."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may hit in the middle of a hit of its own thread
         self._keys: dict[Hashable, _Lease] = {}
         self._over: deque[Demand] = deque(maxlen=_MOST_KEYS)  # to be given back
 
@@ -260,16 +260,14 @@ class Leases:
                 self._look_after_one()
             elif key in self._keys:
                 self._give_up(self._keys[key])
-            back = next((back for back in self._over if key in (None, back.key)), None)
-            if back is not None:
-                self._over.remove(back)
-            return back
+            back = next((back for back in list(self._over) if key in (None, back.key)), None)
+            return back if back is not None and self._takes(back) else None
 
     def _look_after_one(self) -> None:
         """Check one lease, which may have ended without another hit on its key."""
         key = next(iter(self._keys), None)
         if key is not None:
-            lease = self._keys.pop(key)
+            lease = self._keys.pop(key, None) or _Lease(0)  # a signal handler may have ended it
             now = self._timer()
             if 0 <= now - lease.since_ns < 2 * self._lease_ns and lease.taken_ns <= now < lease.ends_ns:
                 self._keys[key] = lease  # at the end
@@ -282,10 +280,15 @@ class Leases:
         """End the lease of a key, or all leases; without the lock, which a signal in a loop could leave locked."""
         for held in list(self._keys) if key is None else [key]:
             self._drop(held)
-        over = [back for back in self._over if key in (None, back.key)]
-        for back in over:
+        return [back for back in list(self._over) if key in (None, back.key) and self._takes(back)]
+
+    def _takes(self, back: Demand) -> bool:
+        """Take units that are to be given back; return whether no signal handler had taken them."""
+        try:
             self._over.remove(back)
-        return over
+        except ValueError:
+            return False
+        return True
 
     def _drop(self, key: Hashable) -> None:
         lease = self._keys.pop(key, None)
@@ -293,9 +296,9 @@ class Leases:
             self._give_up(lease)
 
     def _give_up(self, lease: _Lease) -> None:
-        if lease.left:
-            self._over.append(_back(lease.demand, lease.left, lease.receipt))
-        lease.left = 0
+        left, lease.left = lease.left, 0  # first, so that nobody else gives them up too
+        if left:
+            self._over.append(_back(lease.demand, left, lease.receipt))
 
 
 def _back(demand: Demand, cost: int, receipt: Receipt) -> Demand:

@@ -11,6 +11,7 @@ import logging
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from ratekeeper import arguments, decorators, flows, queues, stores, waiting
@@ -18,7 +19,7 @@ from ratekeeper.algorithms.rule import Rule
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Decision
 from ratekeeper.errors import RateLimited
-from ratekeeper.fallback import Fallback, OnError
+from ratekeeper.fallback import Fallback, OnError, ReentrantCalls
 from ratekeeper.leases import Leases
 from ratekeeper.notices import Notices
 from ratekeeper.reservations import AsyncReservation, Reservation
@@ -73,27 +74,28 @@ class _Limiter:
         lease = arguments.check_lease(lease, [binding.rule for binding in bindings])
         self._owns_store = isinstance(store, str)
         store = stores.store_of(store, for_asyncio=self._for_asyncio)
-        self._store_layer = store.for_asyncio() if self._for_asyncio else store.for_threads()
+        self._face = store.for_asyncio() if self._for_asyncio else store.for_threads()
         self._store = store
         self._enabled = enabled
         self._notices = notices or Notices()
         self._on_decision = on_decision
-        self._below: Layer = self._store_layer
+        self._below: Layer
         shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
         unbind = weakref.finalize(self._ruleset, store.unbind, bindings)
         unbind.atexit = False
         try:
             for binding in bindings:
                 store.bind(binding, clock)
-            if store.may_be_away:
-                options: Any = {"on_error": on_error, "deadline": deadline, "clock": clock, "notices": self._notices}
-                self._below = Fallback(self._store_layer, store, shares=shares, run=self._run_flow, **options)
+            options: Any = {"on_error": on_error, "deadline": deadline, "clock": clock, "notices": self._notices}
+            fallback = partial(Fallback, self._face, store, shares=shares, run=self._run_flow, **options)
+            self._below = fallback() if store.may_be_away else ReentrantCalls(self._face, fallback)
             self._layer: Layer = self._below
             self._leases: Leases | None = None
             if lease is not None and store.may_be_away:
                 self._layer = self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
             self._queues = queues.queues_of(store)
-            self._waiting = waiting.Waiting(self._ruleset, self._below, self._queues, clock, self._leases)
+            below = self._below if store.may_be_away else self._face
+            self._waiting = waiting.Waiting(self._ruleset, below, self._queues, clock, self._leases)
             is_plain = enabled and on_decision is None and self._leases is None and len(bindings) == 1
             self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
         except BaseException:  # no limiter, so its rules are not in force
@@ -217,7 +219,7 @@ class Limiter(_Limiter):
     def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show how each rule, by name, stores the key: the state in words, the raw value, TTL and bytes."""
         demands = self._ruleset.demands("peek", key)
-        return self._ruleset.inspections(demands, self._store_layer.inspect(demands))
+        return self._ruleset.inspections(demands, self._face.inspect(demands))
 
     def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
@@ -253,7 +255,7 @@ class Limiter(_Limiter):
         if self._leases is not None:
             flows.run(self._leases.end_all())
         if self._owns_store:
-            self._store_layer.close()
+            self._face.close()
 
     def __enter__(self) -> Limiter:
         return self
@@ -328,7 +330,7 @@ class AsyncLimiter(_Limiter):
     async def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show how each rule, by name, stores the key: the state in words, the raw value, TTL and bytes."""
         demands = self._ruleset.demands("peek", key)
-        return self._ruleset.inspections(demands, await flows.result(self._store_layer.inspect(demands)))
+        return self._ruleset.inspections(demands, await flows.result(self._face.inspect(demands)))
 
     async def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
@@ -364,7 +366,7 @@ class AsyncLimiter(_Limiter):
         if self._leases is not None:
             await flows.run_async(self._leases.end_all())
         if self._owns_store:
-            await flows.result(self._store_layer.close())
+            await flows.result(self._face.close())
 
     async def __aenter__(self) -> AsyncLimiter:
         return self

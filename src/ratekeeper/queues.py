@@ -297,17 +297,14 @@ class _AllQueues:
 
     def __init__(self) -> None:
         self._of: weakref.WeakKeyDictionary[Any, Queues] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
         forks.renew_in_child(self)
 
     def of(self, store: Any) -> Queues:
-        with self._lock:
-            return self._of.setdefault(store, Queues())
+        return self._of.get(store) or self._of.setdefault(store, Queues())  # one C call: all threads get the same
 
     def after_fork(self) -> None:
         """Start with empty queues: the waiters do not exist in the child."""
-        self._lock = threading.Lock()
-        for queues in self._of.values():
+        for queues in list(self._of.values()):
             queues.clear()
 
 

@@ -27,7 +27,7 @@ class ManualClock:
 
     def __init__(self, start: Seconds = 1_700_000_000) -> None:
         self._now_us = _microseconds(start)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._subscribers: dict[object, Callable[[], None]] = {}
 
     def __call__(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from threading import Lock
+from threading import RLock
 
 from ratekeeper import forks
 from ratekeeper.clock import Clock
@@ -24,7 +24,7 @@ class Backoff:
 
     def after_fork(self) -> None:
         """Replace the lock. What the server asked for applies to a forked child as well."""
-        self._lock = Lock()
+        self._lock = RLock()
 
     def back_off(self, key: Hashable, seconds: float) -> None:
         """Send no requests for this key for this many seconds; a later end that is already known stays."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from threading import Lock
+from threading import RLock
 
 from ratekeeper import forks
 from ratekeeper.errors import InvalidRule
@@ -24,17 +24,17 @@ class HeldRequests:
 
     def after_fork(self) -> None:
         """Count from zero: the threads and tasks that hold the parent's requests do not exist in a forked child."""
-        self._lock = Lock()
+        self._lock = RLock()  # a request that is garbage-collected may end in the middle of a call of its thread
         self._by_key: dict[Hashable, int] = {}
         self._total = 0
 
     def enter(self, key: Hashable) -> bool:
         """Count one more request, if there is room."""
         with self._lock:
-            held = self._by_key.get(key, 0)
-            if self._total >= self._max_total or held >= self._max_per_key:
+            if self._total >= self._max_total or self._by_key.get(key, 0) >= self._max_per_key:
                 return False
-            self._by_key[key] = held + 1
+            self._by_key.setdefault(key, 0)
+            self._by_key[key] += 1
             self._total += 1
             return True
 

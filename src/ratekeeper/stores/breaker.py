@@ -20,7 +20,7 @@ class Breaker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may ask in the middle of a call of its own thread
         self.is_open = False  # whether the store is considered away
         self._away_since_ns = 0
         self._ask_again_ns = 0
@@ -30,7 +30,7 @@ class Breaker:
 
     def after_fork(self) -> None:
         """Make a new lock: a thread that held the old one does not exist in the child."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @contextmanager
     def asking(self, ends_ns: int) -> Iterator[None]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ratekeeper.clock import stopwatch
+from ratekeeper.stores.spinlock import is_mine
 
 _Result = TypeVar("_Result")
 
@@ -54,6 +55,7 @@ class FileLock:
         except KeyError:
             return BUSY
         try:
+            has_lock = True  # noqa: F841 - for `is_mine`, as in `SpinLock`
             return self.while_stopped(action, *arguments)
         finally:
             free[0] = True
@@ -75,6 +77,10 @@ class FileLock:
         finally:
             if file is not None and file == self._file:  # the action may have closed it
                 fcntl.flock(file, fcntl.LOCK_UN)
+
+    def is_mine(self) -> bool:
+        """Return whether this call is in the middle of another call of the same thread, which has the lock."""
+        return is_mine(self._free)
 
     def moves_since(self, since_ns: int) -> bool:
         """Return whether anybody has taken the lock since that time on the stopwatch, or just before."""

@@ -89,6 +89,7 @@ class MemoryStore:
         except KeyError:
             return self._lock.call(self._execute, demands)
         try:
+            has_lock = True  # noqa: F841 - as there
             return self._execute(demands)
         finally:
             free[0] = True
@@ -126,6 +127,7 @@ class MemoryStore:
             except KeyError:
                 return None
             try:
+                has_lock = True
                 before = get(key)
                 if before is None:
                     keys.check(key)  # stored keys have been checked already
@@ -140,6 +142,7 @@ class MemoryStore:
                     eviction.collect(now)
             finally:
                 free[0] = True
+                has_lock = False  # noqa: F841 - as there
             return _new(
                 Decision,
                 (

@@ -27,6 +27,7 @@ from ratekeeper.stores.filelock import BUSY, Busy, FileLock, LockQueue
 from ratekeeper.stores.names import head_in, head_of, name_of
 from ratekeeper.stores.paths import checked
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot, outcome_at
+from ratekeeper.stores.spinlock import interrupting
 
 _PATIENCE_NS = 1_000_000_000  # for calls without a deadline
 _FORK_PATIENCE_NS = 1_000_000_000
@@ -81,8 +82,8 @@ class SqliteStore:
     def for_threads(self) -> SqliteStore:
         return self
 
-    def for_asyncio(self) -> AsyncSqliteLayer:
-        return AsyncSqliteLayer(self)
+    def for_asyncio(self) -> AsyncFace:
+        return AsyncFace(self)
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
@@ -243,6 +244,8 @@ class SqliteStore:
         self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand], ends_ns: int, sleep: Sleep
     ) -> flows.Flow[Any]:
         """Try until the lock is free or the time is up."""
+        if self._lock.is_mine():
+            raise interrupting()
         began_ns = now = stopwatch()
         result: Any = None
         pause = 0.0
@@ -270,7 +273,9 @@ class SqliteStore:
     def before_fork(self) -> None:
         """Close the file and keep it closed until the child exists: SQLite cannot share a connection with a child."""
         ends_ns = stopwatch() + _FORK_PATIENCE_NS
-        while not self._lock.stop() and stopwatch() < ends_ns:
+        while not self._lock.stop():
+            if stopwatch() > ends_ns or self._lock.is_mine():
+                return  # `after_fork` deals with it
             time.sleep(0)
         while self._database.is_open and stopwatch() < ends_ns:  # otherwise `after_fork` deals with it
             with suppress(OSError):
@@ -293,14 +298,35 @@ class SqliteStore:
         self._queue = LockQueue()
 
 
-class AsyncSqliteLayer:
-    """A SqliteStore as event loops call it: returns what it can decide at once, and awaits the lock otherwise."""
+class AsyncFace:
+    """A SqliteStore for an `AsyncLimiter`: returns what it can decide at once, and awaits the lock otherwise."""
+
+    may_be_away = True
+    is_per_loop = False
 
     def __init__(self, store: SqliteStore) -> None:
         import asyncio
 
         self._store = store
         self._sleep: Sleep = asyncio.sleep
+
+    def __repr__(self) -> str:
+        return repr(self._store)
+
+    def for_threads(self) -> SqliteStore:
+        return self._store
+
+    def for_asyncio(self) -> AsyncFace:
+        return self
+
+    def bind(self, binding: Binding, clock: Clock | None) -> None:
+        self._store.bind(binding, clock)
+
+    def unbind(self, bindings: Sequence[Binding]) -> None:
+        self._store.unbind(bindings)
+
+    def quick_hit(self, binding: Binding) -> QuickHit | None:
+        return self._store.quick_hit(binding)
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
         """Decide or change all demands at one instant."""

@@ -35,7 +35,7 @@ class Denials:
     def __init__(self, most: int = _MOST) -> None:
         self.timer: Clock = stopwatch
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may note a result while its own thread does
         self.held: dict[Hashable, _Denial] = {}  # stores ask `recall` only if there are any
         self._by_key: dict[Hashable, set[Hashable]] = {}
         self._changed_ns: dict[Hashable, int] = {}  # when this process last gave units back
@@ -45,7 +45,7 @@ class Denials:
 
     def after_fork(self) -> None:
         """Make a new lock: a thread that held the old one does not exist in the child."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def recall(self, demands: Sequence[Demand]) -> Outcome | None:
         """Return the answer to a hit that is still denied."""
@@ -134,7 +134,7 @@ class Denials:
         request = _request(demands)
         self.held.pop(request, None)
         while len(self.held) >= self._most:
-            self._drop(next(iter(self.held)))
+            self._drop(next(iter(self.held), None))
         ends_ns = sent_ns + outcome.steady_us * 1000
         self._since_ns = self.timer()
         self._latest_ns = max(self._latest_ns, ends_ns)
@@ -165,7 +165,7 @@ class Denials:
             if requests is not None:
                 requests.discard(request)
                 if not requests:
-                    del self._by_key[key]
+                    self._by_key.pop(key, None)
 
 
 def _gives_back(demands: Sequence[Demand]) -> bool:

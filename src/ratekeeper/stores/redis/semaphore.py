@@ -21,7 +21,7 @@ class SignalSafeSemaphore:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call in the middle of a call of its own thread
         self._inside: set[object] = set()
         self._room = threading.Lock()  # unlocked: there may be room
 

@@ -1,5 +1,8 @@
 """The batches of threads: requests made while a batch is in flight go together into the next one.
 
+A signal handler or a finalizer may make a request in the middle of any line, even within the lock, which its own
+thread may enter again. It is sent as that of another thread would be, and the interrupted one goes on afterwards.
+
 From Python 3.12 on, an exception that a signal handler raises at a loop's jump back can skip the exit of the `with` or
 `try` around the loop and leave a lock locked. So where that matters, the loop is in a function of its own.
 """
@@ -65,7 +68,7 @@ class ThreadBatches:
         self._connections = connections
         self._breaker = breaker
         self._observe = observe
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._waiting: deque[_ThreadRequest] = deque()
         self._leaders: set[_ThreadRequest] = set()
         self._crowded = False  # whether the latest batch had several requests
@@ -141,8 +144,7 @@ class ThreadBatches:
     def _leave(self, request: _ThreadRequest) -> None:
         """Remove a request from the queue and the leaders, whatever its result."""
         with self._lock:
-            if request in self._waiting:
-                self._waiting.remove(request)
+            self._takes(request)
         self._hand_over(request)
 
     def _hand_over(self, request: _ThreadRequest) -> None:
@@ -153,12 +155,14 @@ class ThreadBatches:
             following = self._with_most_time() if self._waiting else None
             if following is not None:
                 self._leaders.add(following)
+                if following not in self._waiting:  # a signal handler had it served meanwhile
+                    self._leaders.discard(following)
             self._leaders.discard(request)
         if following is not None:
             following.wake()
 
     def _with_most_time(self) -> _ThreadRequest | None:
-        others = [waiting for waiting in self._waiting if waiting not in self._leaders]
+        others = [waiting for waiting in list(self._waiting) if waiting not in self._leaders]
         return max(others, key=lambda waiting: waiting.ends_ns, default=None)
 
     def _look_after(self, request: _ThreadRequest) -> None:
@@ -194,8 +198,16 @@ class ThreadBatches:
         for request in list(self._waiting):
             if len(batch) < MOST_IN_A_BATCH and request.ends_ns <= latest_ns:
                 request.leader = leader
-                batch.append(request)
-                self._waiting.remove(request)
+                if self._takes(request):
+                    batch.append(request)
+
+    def _takes(self, request: _ThreadRequest) -> bool:
+        """Take a request out of the queue; return whether it was there."""
+        try:
+            self._waiting.remove(request)
+        except ValueError:
+            return False
+        return True
 
     def _decide(self, requests: Sequence[Sequence[Demand]], leader: _ThreadRequest) -> Sequence[Result]:
         """Have requests decided; return the result of each."""
