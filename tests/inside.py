@@ -64,7 +64,8 @@ def batches(store):
 
 def second_passed(store):
     """Let a store that is away be asked again, as it is once a second: tests need not wait for that."""
-    store.breaker._ask_again_ns = 0
+    for breaker in (store.breaker, *getattr(store, "node_breakers", {}).values()):
+        breaker._ask_again_ns = 0
 
 
 def never_late(monkeypatch):

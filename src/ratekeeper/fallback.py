@@ -129,7 +129,7 @@ class ReentrantCalls:
 
     __slots__ = ("_execute", "_fallback", "_make_fallback", "snapshot")
 
-    def __init__(self, store: Store, fallback: Callable[[], Fallback]) -> None:
+    def __init__(self, store: Layer, fallback: Callable[[], Fallback]) -> None:
         """`fallback` makes the layer that decides such calls, once there is one."""
         self._execute = store.execute
         self.snapshot = store.snapshot

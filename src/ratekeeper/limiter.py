@@ -74,7 +74,7 @@ class _Limiter:
         lease = arguments.check_lease(lease, [binding.rule for binding in bindings])
         self._owns_store = isinstance(store, str)
         store = stores.store_of(store, for_asyncio=self._for_asyncio)
-        self._face = store.for_asyncio() if self._for_asyncio else store.for_threads()
+        self._store_layer = store.for_asyncio() if self._for_asyncio else store.for_threads()
         self._store = store
         self._enabled = enabled
         self._notices = notices or Notices()
@@ -87,14 +87,14 @@ class _Limiter:
             for binding in bindings:
                 store.bind(binding, clock)
             options: Any = {"on_error": on_error, "deadline": deadline, "clock": clock, "notices": self._notices}
-            fallback = partial(Fallback, self._face, store, shares=shares, run=self._run_flow, **options)
-            self._below = fallback() if store.may_be_away else ReentrantCalls(self._face, fallback)
+            fallback = partial(Fallback, self._store_layer, store, shares=shares, run=self._run_flow, **options)
+            self._below = fallback() if store.may_be_away else ReentrantCalls(self._store_layer, fallback)
             self._layer: Layer = self._below
             self._leases: Leases | None = None
             if lease is not None and store.may_be_away:
                 self._layer = self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
             self._queues = queues.queues_of(store)
-            below = self._below if store.may_be_away else self._face
+            below = self._below if store.may_be_away else self._store_layer
             self._waiting = waiting.Waiting(self._ruleset, below, self._queues, clock, self._leases)
             is_plain = enabled and on_decision is None and self._leases is None and len(bindings) == 1
             self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
@@ -219,7 +219,7 @@ class Limiter(_Limiter):
     def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show how each rule, by name, stores the key: the state in words, the raw value, TTL and bytes."""
         demands = self._ruleset.demands("peek", key)
-        return self._ruleset.inspections(demands, self._face.inspect(demands))
+        return self._ruleset.inspections(demands, self._store_layer.inspect(demands))
 
     def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
@@ -255,7 +255,7 @@ class Limiter(_Limiter):
         if self._leases is not None:
             flows.run(self._leases.end_all())
         if self._owns_store:
-            self._face.close()
+            self._store_layer.close()
 
     def __enter__(self) -> Limiter:
         return self
@@ -330,7 +330,7 @@ class AsyncLimiter(_Limiter):
     async def inspect(self, key: Keys) -> dict[str, Inspection]:
         """Show how each rule, by name, stores the key: the state in words, the raw value, TTL and bytes."""
         demands = self._ruleset.demands("peek", key)
-        return self._ruleset.inspections(demands, await flows.result(self._face.inspect(demands)))
+        return self._ruleset.inspections(demands, await flows.result(self._store_layer.inspect(demands)))
 
     async def wait(self, key: Keys, cost: Costs = 1, timeout: float | None = None) -> Decision:
         """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
@@ -366,7 +366,7 @@ class AsyncLimiter(_Limiter):
         if self._leases is not None:
             await flows.run_async(self._leases.end_all())
         if self._owns_store:
-            await flows.result(self._face.close())
+            await flows.result(self._store_layer.close())
 
     async def __aenter__(self) -> AsyncLimiter:
         return self

@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidStatus
 from ratekeeper import FixedWindow, InvalidRule, RateLimited
 from ratekeeper.http import by_header, by_path, by_user
 from ratekeeper.integrations import starlette
-from ratekeeper.integrations.fastapi import RESPONSES, Connection, RateLimit, limited
+from ratekeeper.integrations.fastapi import RESPONSES, Connection, RateLimit, RateLimitMiddleware, limited
 from tests import servers
 from tests.integrations import fastapi_app
 from tests.integrations.processes import STORES, UVICORN, Process
@@ -330,6 +330,32 @@ def test_a_limited_endpoint_needs_a_framework():
 
     with pytest.raises(TypeError, match="a limited endpoint was called without a request"):
         asyncio.run(view())
+
+
+def test_a_middleware_that_cannot_be_made_fails_the_start_and_else_each_request():
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, limit="nonsense")
+    with pytest.raises(InvalidRule):
+        RateLimitMiddleware(app, "nonsense")
+    sent = []
+
+    async def receive():
+        return {"type": "lifespan.startup"}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(app({"type": "lifespan"}, receive, send))
+    (failure,) = sent
+    assert failure["type"] == "lifespan.startup.failed"
+    assert failure["message"].startswith("InvalidRule: route '*': cannot read rule 'nonsense'")
+    transport = httpx.ASGITransport(app)
+    lengths = []
+    for _ in range(3):
+        with pytest.raises(InvalidRule) as failed:
+            asyncio.run(httpx.AsyncClient(transport=transport, base_url="http://x").get("/"))
+        lengths.append(len(failed.traceback))
+    assert len(set(lengths)) == 1
 
 
 def test_an_endpoint_that_takes_anything_is_limited():

@@ -363,6 +363,28 @@ def test_on_a_full_disk_the_store_is_away_and_loses_nothing(path):
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+ALTERNATES = """
+import resource, sys
+from ratekeeper import FixedWindow, Limiter
+from tests import inside
+limiter = Limiter(FixedWindow(10, 86_400), "sqlite:///" + sys.argv[1], on_error="local", deadline=5)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+number = 0
+while not limiter.hit(f"key:{number}").degraded:
+    number += 1
+answers = []
+for number in range(number, number + 20):
+    for call in (limiter.peek, limiter.hit):
+        inside.second_passed(limiter.store)
+        answers.append(call(f"key:{number}").degraded)
+print(all(answers), limiter.store.breaker.openings)
+"""
+
+
+def test_reads_do_not_tell_that_a_full_disk_has_room_again(path):
+    assert python(ALTERNATES, path).communicate()[0].split() == ["True", "1"]
+
+
 def test_the_store_is_away_while_a_stuck_process_holds_the_lock(path, face):
     limiter = face(RULE, SqliteStore(path), deadline=0.1)
     limiter.hit("k", 5)

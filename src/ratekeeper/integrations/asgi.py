@@ -8,6 +8,7 @@ HTTP requests and WebSocket connections are limited. Streams and lifespan events
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
@@ -38,13 +39,21 @@ class RateLimitMiddleware:
 
     def __init__(self, app: AsgiApp, limit: Limit = None, **options: Unpack[Options]) -> None:
         self.app = app
-        self.gate = AsyncGate(limit, **options)
+        try:
+            self.gate = AsyncGate(limit, **options)
+        except Exception as error:
+            if not _is_built_by_starlette():
+                raise
+            self.gate = _FailedGate(error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, connection or lifespan."""
         kind = scope["type"]
         if kind not in ("http", "websocket"):
-            await self.app(scope, receive, self._closing(send) if kind == "lifespan" else send)
+            if kind == "lifespan" and isinstance(self.gate, _FailedGate):
+                await self.gate.fail_startup(receive, send)
+            else:
+                await self.app(scope, receive, self._closing(send) if kind == "lifespan" else send)
             return
         gate = self.gate
         request = ScopeRequest(scope)
@@ -91,6 +100,37 @@ class RateLimitMiddleware:
             await send(message)
 
         return close_at_the_end
+
+
+class _FailedGate(AsyncGate):
+    """Stands for a gate that could not be made, until the server can be told.
+
+    Starlette makes its middleware when the server begins to use it. A server that gets an exception then takes the
+    application for one without lifespan events, and serves it, with an error for each request.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    async def admit(self, *_: Any, **__: Any) -> Admission | None:
+        raise self._error.with_traceback(None)  # each time anew, or it would grow
+
+    async def fail_startup(self, receive: Receive, send: Send) -> None:
+        """Tell the server that the application cannot start, and why."""
+        await receive()  # lifespan.startup
+        message = f"{type(self._error).__name__}: {self._error}"
+        await send({"type": "lifespan.startup.failed", "message": message})
+
+
+def _is_built_by_starlette() -> bool:
+    """Tell whether Starlette or FastAPI calls this, to make its middleware."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "build_middleware_stack":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class ScopeRequest:

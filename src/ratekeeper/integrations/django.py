@@ -1,6 +1,7 @@
 """Rate limits for Django: a middleware, and a decorator for single views, sync and async.
 
     MIDDLEWARE = [..., "ratekeeper.integrations.django.RateLimitMiddleware"]  # after authentication, to limit by user
+    INSTALLED_APPS = [..., "ratekeeper.integrations.django.RatekeeperConfig"]  # so that `manage.py check` knows it
     RATEKEEPER = {"limit": "100/minute", "exempt": ["/healthz"], "store": "redis://localhost"}
 
     @limited("5/minute", methods=["POST"])
@@ -18,7 +19,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.apps import AppConfig
 from django.conf import settings
+from django.core import checks
 from django.core.signals import setting_changed
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -36,13 +39,38 @@ from ratekeeper.rates import show
 from ratekeeper.ruleset import Costs
 from ratekeeper.stores import Store
 
-__all__ = ["AsyncDjangoRequest", "DjangoRequest", "RateLimitMiddleware", "Route", "limited", "notices"]
+__all__ = [
+    "AsyncDjangoRequest",
+    "DjangoRequest",
+    "RateLimitMiddleware",
+    "RatekeeperConfig",
+    "Route",
+    "limited",
+    "notices",
+]
 
 notices = Notices()
 """Counters of the requests that the rules in the store did not decide, and why."""
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 _FUNCTIONS = ("key", "cost", "settle", "deny")
+
+
+class RatekeeperConfig(AppConfig):
+    """Lets `manage.py check` report a setting that cannot work, if INSTALLED_APPS has it."""
+
+    name = __name__
+    label = "ratekeeper"
+
+
+@checks.register
+def check_settings(**_: Any) -> list[checks.CheckMessage]:
+    """Report a setting `RATEKEEPER` that cannot work."""
+    try:
+        gate_for(Gate)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it would end the server
+        return [checks.Error(f"settings.RATEKEEPER: {error}", id="ratekeeper.E001")]
+    return []
 
 
 class RateLimitMiddleware:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from flask import Blueprint, Flask, Request, Response, current_app, request
@@ -74,6 +76,8 @@ class RateLimiter:
         self._application = application
         self._of_blueprint: dict[Blueprint, list[_Spec]] = {}
         self._exempt: set[Blueprint] = set()
+        self._specs: list[_Spec] = []
+        self._states: weakref.WeakSet[_State] = weakref.WeakSet()
         if app is not None:
             self.init_app(app)
 
@@ -89,6 +93,9 @@ class RateLimiter:
         )
         app.extensions.setdefault("ratekeeper", {})[self] = state if is_enabled else None
         if is_enabled:
+            for spec in self._specs:
+                state.check(spec)
+            self._states.add(state)
             app.before_request(functools.partial(self._before_request, state))
             app.after_request(_tell)
         else:
@@ -107,6 +114,9 @@ class RateLimiter:
         """Limit a view, or each view of a blueprint; views with the same `name` share their usage."""
         spec = _Spec(Route("*", limit, methods, key, cost, settle, name=""), name)
         _check({"routes": [spec.route]})
+        for state in self._states:
+            state.check(spec)
+        self._specs.append(spec)
 
         def decorate(limited: _Limitable) -> _Limitable:
             if isinstance(limited, Blueprint):
@@ -209,10 +219,15 @@ class _State:
         scope = scope if spec.name is None else spec.name
         _admit(own, self._gates.get((spec, scope)) or self._gate(spec, scope))
 
+    def check(self, spec: _Spec) -> None:
+        """Raise if a limit cannot work with the settings of this application."""
+        _check({"routes": [self._route(spec)]})
+
+    def _route(self, spec: _Spec) -> Route:
+        return replace(spec.route, limit=self._rules(spec.route.limit))
+
     def _gate(self, spec: _Spec, scope: str) -> Gate:
-        route = spec.route
-        route = Route("*", self._rules(route.limit), route.methods, route.key, route.cost, route.settle, name="")
-        options: Options = {**self._options, "routes": [route], "prefix": f"{self._prefix}:{scope}"}
+        options: Options = {**self._options, "routes": [self._route(spec)], "prefix": f"{self._prefix}:{scope}"}
         gate = self._gates[spec, scope] = Gate(**options)
         gate.share_held_requests(self._first)
         return gate

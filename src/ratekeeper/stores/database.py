@@ -36,6 +36,8 @@ _FORGET = "DELETE FROM keys WHERE name = ?"
 _FORGET_EXPIRED = "DELETE FROM keys WHERE name = ? AND expires_us <= ?"  # not if the same request has just written it
 _DUE = "SELECT name, state, expires_us FROM keys WHERE due_us <= ? ORDER BY due_us LIMIT ?"
 _LOOK_LATER = "UPDATE keys SET expires_us = max(expires_us, ?1), due_us = max(expires_us, ?1) WHERE name = ?2"
+_TRIAL = b"trial"  # the name of no key
+_TRY = "INSERT OR REPLACE INTO keys VALUES (?, zeroblob(1 << 20), 0, 0)"  # as much as the log takes between checkpoints
 _FARTHEST = (1 << 63) - 1
 _LOOK_US = 1_000_000  # when to look again after finding no more expired keys
 _LOOKS = 4  # keys to look at for each one that may be new
@@ -55,6 +57,7 @@ class Database:
         self._opened: os.stat_result | None = None
         self._looked_us = 0
         self._look_again_us = 0
+        self._write_failed = False
 
     @property
     def is_open(self) -> bool:
@@ -70,12 +73,19 @@ class Database:
             return False
 
     def ready(self) -> None:
-        """Open the file if it is not open, and roll back what an interrupted caller left unfinished."""
+        """Open the file if it is not open, and roll back what an interrupted caller left unfinished.
+
+        After a failed write, first try whether there is room again: reads work on a full disk, too.
+        """
         connection = self._connection
         if connection is None:
             connection = self._open()
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+        if self._write_failed:
+            connection.execute(_TRY, (_TRIAL,))
+            connection.execute(_FORGET, (_TRIAL,))
+            self._write_failed = False
 
     def read(self, name: bytes) -> tuple[Any, int] | None:
         """Return a key's stored state and when it expires."""
@@ -91,14 +101,17 @@ class Database:
             return
         connection = self._connection
         assert connection is not None  # noqa: S101 - `ready` was called
-        if len(changes) == 1:
-            connection.execute(*changes[0])  # its own transaction
-            return
         try:
+            if len(changes) == 1:
+                connection.execute(*changes[0])  # its own transaction
+                return
             connection.execute("BEGIN IMMEDIATE")
             for change in changes:
                 connection.execute(*change)
             connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._write_failed = not is_locked(error)
+            raise
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -125,8 +125,18 @@ class Layer(Protocol):
         """Return the time and the state of each demand's key."""
 
 
+class StoreLayer(Layer, Protocol):
+    """The lowest layer: a store, as threads or event loops call it."""
+
+    def inspect(self, demands: Sequence[Demand]) -> Any:
+        """Return how each demand's key is stored: a list of inspections, or an awaitable of it."""
+
+    def close(self) -> Any:
+        """Release resources such as connections; the next request opens new ones."""
+
+
 @runtime_checkable
-class Store(Layer, Protocol):
+class Store(StoreLayer, Protocol):
     """Keeps the state of keys. A store is responsible for atomicity; the rules make the decisions."""
 
     may_be_away: bool
@@ -134,11 +144,11 @@ class Store(Layer, Protocol):
     is_per_loop: bool
     """Whether each event loop has connections of its own; `close` closes those of the running loop."""
 
-    def for_threads(self) -> Store:
-        """Return this store for use by a `Limiter`; TypeError if its calls must be awaited."""
+    def for_threads(self) -> StoreLayer:
+        """Return the layer for a `Limiter`; TypeError if its calls must be awaited."""
 
-    def for_asyncio(self) -> Store:
-        """Return this store for use by an `AsyncLimiter`; TypeError if its calls block the event loop."""
+    def for_asyncio(self) -> StoreLayer:
+        """Return the layer for an `AsyncLimiter`; TypeError if its calls block the event loop."""
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters on one store share one clock."""
@@ -154,9 +164,3 @@ class Store(Layer, Protocol):
 
         It decides as `execute` does, or returns None when the call needs the full path.
         """
-
-    def inspect(self, demands: Sequence[Demand]) -> Any:
-        """Return how each demand's key is stored: a list of inspections, or an awaitable of it."""
-
-    def close(self) -> Any:
-        """Release resources such as connections; the next request opens new ones."""

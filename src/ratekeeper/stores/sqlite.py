@@ -82,8 +82,8 @@ class SqliteStore:
     def for_threads(self) -> SqliteStore:
         return self
 
-    def for_asyncio(self) -> AsyncFace:
-        return AsyncFace(self)
+    def for_asyncio(self) -> AsyncSqliteLayer:
+        return AsyncSqliteLayer(self)
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""
@@ -298,35 +298,14 @@ class SqliteStore:
         self._queue = LockQueue()
 
 
-class AsyncFace:
-    """A SqliteStore for an `AsyncLimiter`: returns what it can decide at once, and awaits the lock otherwise."""
-
-    may_be_away = True
-    is_per_loop = False
+class AsyncSqliteLayer:
+    """A SqliteStore as event loops call it: returns what it can decide at once, and awaits the lock otherwise."""
 
     def __init__(self, store: SqliteStore) -> None:
         import asyncio
 
         self._store = store
         self._sleep: Sleep = asyncio.sleep
-
-    def __repr__(self) -> str:
-        return repr(self._store)
-
-    def for_threads(self) -> SqliteStore:
-        return self._store
-
-    def for_asyncio(self) -> AsyncFace:
-        return self
-
-    def bind(self, binding: Binding, clock: Clock | None) -> None:
-        self._store.bind(binding, clock)
-
-    def unbind(self, bindings: Sequence[Binding]) -> None:
-        self._store.unbind(bindings)
-
-    def quick_hit(self, binding: Binding) -> QuickHit | None:
-        return self._store.quick_hit(binding)
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
         """Decide or change all demands at one instant."""

@@ -430,6 +430,29 @@ def test_a_node_of_a_cluster_that_is_taken_for_a_lone_server_says_so(empty, face
     limiter.close()
 
 
+@pytest.mark.parametrize("face", FACES.values(), ids=FACES)
+def test_a_node_that_is_full_is_away_until_it_can_write(empty, face):
+    first, *others = on_each_node(empty).values()
+    limiter = face(FixedWindow(3, "365d"), empty.url, deadline=10)
+    for key in (first, *others):
+        limiter.hit(key, 2)
+    full = client(empty.masters[0])
+    full.config_set("maxmemory", 1)
+    try:
+        for _ in range(3):
+            for call, cost in ((limiter.hit, 1), (limiter.peek, 1), (limiter.hit, 2)):
+                inside.second_passed(limiter.store)
+                assert call(first, cost).degraded
+            assert not any(limiter.peek(key).degraded for key in others)
+        assert [breaker.openings for breaker in limiter.store.node_breakers.values() if breaker.is_open] == [1]
+    finally:
+        full.config_set("maxmemory", 0)
+    inside.second_passed(limiter.store)
+    assert (limiter.peek(first).degraded, limiter.peek(first).remaining) == (False, 1)
+    assert len(full.keys()) == 1
+    limiter.close()
+
+
 def test_a_node_that_is_away_takes_only_its_own_keys_with_it():
     cluster = clusters.ClusterOfServers(servers.programs()[servers.newest()])
     try:

@@ -116,6 +116,33 @@ def test_a_server_with_too_few_replicas(face, own, caplog):
     assert "Redis has too few replicas and refuses writes; see min-replicas-to-write" in line
 
 
+FULL = ("maxmemory", 1, 0)
+TOO_FEW_REPLICAS = ("min-replicas-to-write", 1, 0)
+
+
+@pytest.mark.parametrize(("setting", "refuses", "accepts"), [FULL, TOO_FEW_REPLICAS], ids=["full", "too few replicas"])
+def test_an_answer_without_a_write_does_not_tell_that_a_server_accepts_writes_again(
+    face, own, setting, refuses, accepts
+):
+    limiter = FACES[face](FixedWindow(3, 86_400), own.url, deadline=5)
+    limiter.hit("spent", 3)
+    with client(own) as admin:
+        admin.config_set(setting, refuses)
+        assert limiter.hit("k").degraded
+        answers = []
+        for number in range(5):
+            for call, key in ((limiter.peek, "spent"), (limiter.hit, f"{number}"), (limiter.hit, "spent")):
+                inside.second_passed(limiter.store)
+                answers.append(call(key).degraded)
+        assert (answers, limiter.store.breaker.openings) == ([True] * 15, 1)
+        admin.config_set(setting, accepts)
+        inside.second_passed(limiter.store)
+        peeked = limiter.peek("spent")
+        assert (peeked.degraded, peeked.remaining) == (False, 0)
+        assert admin.keys() == [b"ratekeeper:fw::3/day:{spent}"]
+    limiter.close()
+
+
 @pytest.mark.parametrize("credentials", ["", ":wrong@", "nobody:secret@"])
 def test_a_login_that_is_refused(face, own, caplog, credentials):
     with client(own) as admin:

@@ -76,7 +76,7 @@ class AsyncioConnections:
         connection = await self._take(node, ends_ns)
         timeout_at, pack = redis_client.timeout_at(), redis_client.packer()
         try:
-            asked = commands if node in servers.checked else servers.with_policy(node, commands)
+            asked = commands if node in servers.checked else servers.with_question(node, commands)
             packed = connection.pack_commands(asked) if pack is None else [b"".join(map(pack, asked))]
             replies: list[Any] = []
             async with timeout_at(self._loop.time() + (ends_ns - stopwatch()) / 1e9):
@@ -95,7 +95,7 @@ class AsyncioConnections:
             await connection.disconnect(nowait=True)
         else:
             self._idle.setdefault(node, []).append(connection)
-        return replies if len(replies) == len(commands) else servers.without_policy(node, replies)
+        return replies if len(replies) == len(commands) else servers.without_question(node, replies)
 
     async def close(self) -> None:
         """Close the connections; those in use are closed when their exchange ends."""

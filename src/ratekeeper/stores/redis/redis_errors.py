@@ -28,7 +28,7 @@ class _Error(NamedTuple):
     """What an error reply means."""
 
     meaning: str
-    """What it means for the next step; "" if the server is away for all."""
+    """What it means for the next step; "" if the server is away for all until it answers something else."""
     reason: str
     """What is wrong and what to do."""
 
@@ -47,11 +47,11 @@ _BY_CODE = {
     "RATEKEEPER": _Error("fault", f"a key has a value that is not ours; {_A_KEY}"),
     "NOAUTH": _Error("", "Redis refuses the login; check user and password"),
     "WRONGPASS": _Error("", "Redis refuses the login; check user and password"),
-    "OOM": _Error("", "Redis is full (maxmemory); raise it, or free memory"),
+    "OOM": _Error("no writes", "Redis is full (maxmemory); raise it, or free memory"),
     "LOADING": _Error("", "Redis is still loading its data; wait until it has"),
     "BUSY": _Error("", "Redis is busy with a script; see SCRIPT KILL"),
-    "MISCONF": _Error("", "Redis cannot save its data and refuses writes; see its log"),
-    "NOREPLICAS": _Error("", "Redis has too few replicas and refuses writes; see min-replicas-to-write"),
+    "MISCONF": _Error("no writes", "Redis cannot save its data and refuses writes; see its log"),
+    "NOREPLICAS": _Error("no writes", "Redis has too few replicas and refuses writes; see min-replicas-to-write"),
 }
 _CLASSES = {  # of redis-py, which removes the code from the text
     "NoScriptError": "NOSCRIPT",
@@ -75,6 +75,7 @@ _WITHOUT_A_CODE = {  # texts of Redis 6, and of what it refuses before it parses
 }
 NOT_EXECUTED = ("no script", "moved", "ask", "read-only")
 FOR_ONE = ("torn", "fault")  # concerns one key or request; the rest of the batch and the server are fine
+REFUSES_WRITES = ("no writes", "read-only")  # it still answers a peek, and denies
 _OF_A_SLOT = ("moved", "ask")  # while no server has the slot, each points to another; all are fine
 
 

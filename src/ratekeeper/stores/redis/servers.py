@@ -15,6 +15,7 @@ from ratekeeper.stores.redis import redis_client
 from ratekeeper.stores.redis.redis_errors import (
     FOR_ONE,
     NOT_EXECUTED,
+    REFUSES_WRITES,
     Result,
     Torn,
     meaning_of,
@@ -43,7 +44,8 @@ class Servers:
         self.codec = Codec()
         self.breaker = Breaker(shown)
         self.node_breakers: dict[NodeAddress, Breaker] = {}
-        self.checked: set[NodeAddress | None] = set()  # servers whose eviction policy has been checked
+        self.checked: set[NodeAddress | None] = set()  # servers that need not be asked anything beside decisions
+        self._refusing: set[NodeAddress | None] = set()  # servers that refused to write
         self._shown = shown
 
     @property
@@ -84,13 +86,34 @@ class Servers:
         """Return the node for a request whose keys are in one slot."""
         return self.topology.node_of(slot_of(request[0].key))
 
-    def with_policy(self, node: NodeAddress | None, commands: Sequence[Command]) -> Sequence[Command]:
-        """Return the commands for a server not seen before, followed by a question about its eviction policy."""
-        return commands if node and node.is_sentinel else (*commands, _POLICY)
+    def with_question(self, node: NodeAddress | None, commands: Sequence[Command]) -> Sequence[Command]:
+        """Return the commands for a server that is not in `checked`, followed by what to ask it."""
+        if node and node.is_sentinel:
+            return commands
+        if node not in self._refusing:
+            return (*commands, _POLICY)
+        names = [command[3] for command in commands if command[0] in (b"EVALSHA", b"EVAL")]
+        return (*commands, (b"SET", names[0] + b"?", b"", b"XX")) if names else commands  # a write that changes nothing
 
-    def without_policy(self, node: NodeAddress | None, replies: list[Any]) -> list[Any]:
-        """Return the replies without the one about eviction; warn once if the server may evict usage."""
+    def without_question(self, node: NodeAddress | None, replies: list[Any]) -> list[Any]:
+        """Return the replies without the one to the question; the same for all if the server still refuses to write."""
         *replies, said = replies
+        if node not in self._refusing:
+            self._check_policy(node, said)
+        elif meaning_of(said) in REFUSES_WRITES:
+            return [said] * len(replies)
+        elif not isinstance(said, Exception):
+            self._refusing.discard(node)
+            self.checked.add(node)
+        return replies
+
+    def _note_refusal(self, node: NodeAddress | None, meaning: str) -> None:
+        if meaning in REFUSES_WRITES:  # a peek or a denial would not show that it writes again
+            self._refusing.add(node)
+            self.checked.discard(node)
+
+    def _check_policy(self, node: NodeAddress | None, said: Any) -> None:
+        """Warn once if a server may evict usage."""
         policy = re.search(rb"maxmemory_policy:(\S+)", said) if isinstance(said, bytes) else None
         if policy is not None and policy[1] != b"noeviction" and node not in self.checked:
             _log.warning(
@@ -100,7 +123,6 @@ class Servers:
                 policy[1].decode(),
             )
         self.checked.add(node)
-        return replies
 
     def results_of(self, reply: Any, requests: Sequence[Sequence[Demand]]) -> Sequence[Result] | None:
         """Return the results of a call to a standalone server; None if it must be made again, or in parts."""
@@ -109,6 +131,7 @@ class Servers:
         meaning = meaning_of(reply)
         if meaning in NOT_EXECUTED or (meaning in FOR_ONE and len(requests) > 1):
             return None
+        self._note_refusal(None, meaning)
         raise unavailable(reply if isinstance(reply, Exception) else no_decision(reply))
 
     def decide(self, requests: Sequence[Sequence[Demand]], exchange: Exchange) -> Flow[Sequence[Result]]:
@@ -128,6 +151,7 @@ class Servers:
                 elif len(places) > 1 and meaning_of(reply) in FOR_ONE:  # nothing was written: retry each by itself
                     again += [(slot, [at]) for at in places]
                 else:
+                    self._note_refusal(self.topology.node_of(slot), meaning_of(reply))
                     for at in places:
                         results[at] = unavailable(reply)
             groups = again

@@ -77,14 +77,14 @@ class ThreadConnections:
             if node in servers.checked:
                 replies = connection.exchange(commands)
             else:
-                replies = connection.exchange(servers.with_policy(node, commands))
+                replies = connection.exchange(servers.with_question(node, commands))
         except BaseException as error:
             connection.disconnect()  # unfinished: the next read would get another call's reply
             if isinstance(error, servers.troubles):
                 raise Unanswered from error
             raise
         self._idle.setdefault(node, []).append(connection)
-        return replies if len(replies) == len(commands) else servers.without_policy(node, replies)
+        return replies if len(replies) == len(commands) else servers.without_question(node, replies)
 
     def close(self) -> None:
         """Close the connections; the next exchange opens a new one."""
