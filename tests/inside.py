@@ -1,5 +1,6 @@
-"""What tests look at or call inside of a limiter, in one place: no public name tells of it."""
+"""What tests look at or call inside of the package, in one place: no public name tells of it."""
 
+from ratekeeper import flows
 from ratekeeper.queues import queues_of
 from ratekeeper.stores import AsyncRedisStore
 from ratekeeper.stores.protocol import Demand, Receipt
@@ -37,8 +38,83 @@ def stand_in(limiter):
     return limiter._below._fallback._local
 
 
+def lock(it):
+    """The lock of an object: no public call can be stopped while it has the lock."""
+    return it._lock
+
+
+def tables(store):
+    """The states that a memory store keeps, by space: tests see to it that those of rules that are gone go, too."""
+    return store._tables
+
+
+def undoing():
+    """What is being undone after tasks that were cancelled, on any event loop: tests wait for its end."""
+    return flows._undoing
+
+
 def leases(limiter):
     return limiter._leases
+
+
+def lease(limiter, key):
+    """The lease of a key: tests see whether there is one, and whether it is being taken."""
+    return limiter._leases._keys[key]
+
+
+def give_up_leases(limiter):
+    """End all leases, and return what is to be given back: several end at once only in a busy program."""
+    leases = limiter._leases
+    for each in leases._keys.values():
+        leases._give_up(each)
+    return leases._over
+
+
+def answers_took(limiter, seconds):
+    """Let leases believe that the latest answer took so long."""
+    limiter._leases._took_ns = int(seconds * 1e9)
+
+
+def claimed(queues):
+    """The keys that callers wait for, by ticket: none may stay behind."""
+    return queues._claimed
+
+
+def held_requests(gate):
+    """What counts the requests that a gate holds."""
+    return gate._held
+
+
+def number_held(gate):
+    """How many requests a gate holds: it shows only once it is at its bound."""
+    return gate._held._total
+
+
+def limiters_by_rules(gate):
+    """The limiters that a gate has made for rules that depend on the request: tests see that there are not too many."""
+    return gate._route_limits[-1]._by_rules
+
+
+def store_of(gate):
+    """The store of a gate: tests see which gates have one in common."""
+    return gate._store
+
+
+def django_store(url):
+    """The store of Django's async views for a URL."""
+    from ratekeeper.integrations import django  # which other tests need not load
+
+    return django._store(url, True)
+
+
+def backoffs(backoff):
+    """How long keys are held back: those that are over must not pile up."""
+    return backoff._until
+
+
+def limiters(service):
+    """The limiters that the service keeps for made-up rules: tests see that there are not too many."""
+    return service._limiters
 
 
 def give_back(limiter, key, cost, charged_us, ends_us, *, degraded=False):
@@ -60,6 +136,26 @@ def connections(store):
 def batches(store):
     """The batches of a Redis store of one server, of the running event loop: tests wait until they are under way."""
     return store._of_loop().below if isinstance(store, AsyncRedisStore) else store._below
+
+
+def under_way(store):
+    """The batches of the running event loop that are under way: tests wait until there are some, or none."""
+    return batches(store)._under_way
+
+
+def leaders(store):
+    """The requests of threads that lead: tests wait until there are so many."""
+    return batches(store)._leaders
+
+
+def not_sent(store):
+    """The requests that wait for a batch: as above."""
+    return batches(store)._waiting
+
+
+def idle(store):
+    """The idle connections, by node."""
+    return connections(store)._idle
 
 
 def second_passed(store):

@@ -157,7 +157,7 @@ def test_callers_that_do_not_wait_for_their_deadline_let_the_store_be_taken_for_
             assert limiter.store.is_away
             server.signal(signal.SIGCONT)
             inside.second_passed(limiter.store)
-            calls = inside.batches(limiter.store)._under_way
+            calls = inside.under_way(limiter.store)
             await until_async(lambda: not calls, "the call has come to its end")
             probe = asyncio.ensure_future(limiter.hit("k"))
             await until_async(lambda: calls, "it is sent")
@@ -315,7 +315,8 @@ def test_what_was_taken_from_redis_is_not_given_back_to_this_process(server):
 def test_a_child_that_is_forked_while_a_lock_is_held_still_decides(server):
     limiter = Limiter(RULES, server.url, on_error="raise", deadline=30)
     limiter.hit("k")
-    with untraced(), limiter.store.breaker._lock, limiter.store.denials._lock, inside.batches(limiter.store)._lock:
+    store = limiter.store
+    with untraced(), inside.lock(store.breaker), inside.lock(store.denials), inside.lock(inside.batches(store)):
         child = os.fork()
         if child == 0:
             status = 1
@@ -362,7 +363,7 @@ def test_limiters_that_are_no_more_leave_nothing_behind_in_this_process(gone):
             gc.collect()
     finally:
         gc.unfreeze()
-    assert len(fallback.stand_in_of(store, None)._tables) < 5
+    assert len(inside.tables(fallback.stand_in_of(store, None))) < 5
 
 
 def test_a_wait_that_this_process_s_share_cannot_admit_in_time_is_refused_at_once(gone, monkeypatch):

@@ -26,7 +26,7 @@ class InterruptsWhenGone:
 def test_an_interruption_just_after_a_contended_entry_leaves_the_lock_free(call):
     limiter = Limiter("100/s")
     limiter.hit("a")
-    free = limiter.store._lock.free
+    free = inside.lock(limiter.store).free
     del free[0]  # somebody is inside, and leaves in such a way that the next to enter is interrupted at once
     leave = threading.Timer(0.01, lambda: free.setdefault(0, InterruptsWhenGone()))
     with untraced():
@@ -67,16 +67,17 @@ def test_an_interruption_while_room_is_made_loses_no_key():
     class Interrupted(Exception):
         pass
 
-    candidates = store._eviction._candidates
+    eviction = store._eviction  # noqa: SLF001 - where an interruption could lose a key
+    candidates = eviction._candidates  # noqa: SLF001 - as above
 
     def interrupted_candidates():
         yield from candidates()
         raise Interrupted
 
-    store._eviction._candidates = interrupted_candidates
+    eviction._candidates = interrupted_candidates  # noqa: SLF001 - as above
     with pytest.raises(Interrupted):
         limiter.hit("second", cost=5)
-    del store._eviction._candidates
+    del eviction._candidates  # noqa: SLF001 - as above
     limiter.hit("third", cost=5)
     assert not limiter.peek("first", cost=1)
     assert store.size == 1

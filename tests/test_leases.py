@@ -99,7 +99,7 @@ def test_what_a_request_took_of_a_slice_is_given_back_when_it_is_settled(make, c
     for _ in range(5):
         clock.advance(1)
         admission = gate.admit(None)
-    assert inside.leases(limiter)._keys["hot"].left  # the last was spent of it
+    assert inside.lease(limiter, "hot").left  # the last was spent of it
     before = used(make, rule)
     gate.settle(None, admission, Answer(200, 0))
     assert used(make, rule) == before - 1
@@ -169,13 +169,11 @@ def test_a_change_gives_back_what_is_held_of_its_own_key_only(make, url):
     limiter = make(rule, store=store)
     for number in range(200):
         limiter.hit(f"hot {number % 20}")
-    leases = inside.leases(limiter)
-    for lease in leases._keys.values():
-        leases._give_up(lease)
-    asked, over = store.asked, len(leases._over)
+    over = inside.give_up_leases(limiter)
+    asked, ended = store.asked, len(over)
     limiter.refund("hot 0")
     assert used(make, rule, "hot 0") == 9
-    assert (over, len(leases._over)) == (20, 17)  # and two at a time, as any call does
+    assert (ended, len(over)) == (20, 17)  # and two at a time, as any call does
     assert store.asked - asked == 4
     limiter.close()
     assert {used(make, rule, f"hot {number}") for number in range(1, 20)} == {10}
@@ -188,7 +186,7 @@ def test_a_change_comes_first_if_a_give_back_would_take_its_time(make, url):
     for _ in range(9):
         limiter.hit("hot")
     assert used(make, rule) > 9
-    inside.leases(limiter)._took_ns = int(STRICT["deadline"] * 1e9) // 2
+    inside.answers_took(limiter, STRICT["deadline"] / 2)
     asked = store.asked
     assert limiter.charge("hot").remaining == 990
     assert store.asked - asked == 1
@@ -201,7 +199,7 @@ def test_a_reset_ends_the_lease_and_gives_nothing_back(make):
     limiter = make(rule)
     for _ in range(9):
         limiter.hit("hot")
-    inside.leases(limiter)._took_ns = int(STRICT["deadline"] * 1e9) // 2
+    inside.answers_took(limiter, STRICT["deadline"] / 2)
     limiter.reset("hot")
     assert [limiter.hit("hot").remaining for _ in range(2)] == [999, 998]
     limiter.close()
@@ -412,13 +410,13 @@ def test_a_flow_that_ends_as_garbage_does_not_wait_for_the_thread_that_collects_
     monkeypatch.setattr(leases, "_run", lambda flow: flow)
     flow = leases.execute(inside.demands(limiter, "hot"))
     next(flow)
-    assert leases._keys["hot"].taking
-    with leases._lock:
+    assert inside.lease(limiter, "hot").taking
+    with inside.lock(leases):
         ending = threading.Thread(target=flow.close)
         ending.start()
         ending.join(10)
         assert not ending.is_alive()
-    assert not leases._keys["hot"].taking
+    assert not inside.lease(limiter, "hot").taking
 
 
 def test_a_store_that_goes_away_ends_nothing_but_the_lease(make, clock):

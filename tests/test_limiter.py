@@ -22,6 +22,7 @@ from ratekeeper import (
 )
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
+from tests import inside
 from tests.faces import FACES
 
 BUCKET = TokenBucket(capacity=10, refill_rate=1)
@@ -923,7 +924,7 @@ def test_a_limiter_that_could_not_be_made_leaves_no_rule_in_force(face):
         face({"first": "1/s", "second": "1/s"}, store)
     assert raised.value
     face("1/m", store)
-    assert len(store._tables) == 1
+    assert len(inside.tables(store)) == 1
 
 
 def test_a_limiter_that_could_not_be_made_lets_a_store_have_another_clock(face):

@@ -128,7 +128,7 @@ def _throttled(algorithm: str, kind: throttled.RateLimiterType, name: str = "thr
         }
         store = throttled.asyncio.RedisStore(server=url, options=options)
         yield throttled.asyncio.Throttled(**settings(limit), store=store).limit
-        await store._backend.get_client().connection_pool.disconnect()
+        await store._backend.get_client().connection_pool.disconnect()  # noqa: SLF001 - third-party
 
     return Contestant(name, algorithm, make, opened, admitted=lambda result: not result.limited)
 

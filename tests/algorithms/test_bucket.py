@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratekeeper import Limiter, TokenBucket
-from ratekeeper.algorithms.bucket import _parts
+from ratekeeper.algorithms.bucket import _parts  # private: numbers that no rule would write
 from ratekeeper.testing import ManualClock
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ratekeeper import Limiter, SlidingWindowLog
 from ratekeeper.algorithms import EMPTY, sliding_window_log
-from ratekeeper.algorithms.sliding_window_log import _seek
+from ratekeeper.algorithms.sliding_window_log import _seek  # private: for logs of any content
 
 SECOND = 1_000_000
 

@@ -5,6 +5,7 @@ import pytest
 from ratekeeper.http import Gate
 from ratekeeper.http.backoff import Backoff
 from ratekeeper.testing import ManualClock
+from tests import inside
 from tests.http.requests import a_request
 from tests.test_concurrency import ignore_fork_warning, in_a_forked_child, needs_fork
 
@@ -45,7 +46,7 @@ def test_a_request_that_was_held_across_a_fork_leaves_no_negative_count(gate):
 
 
 def test_a_child_that_is_forked_while_requests_are_counted_can_count(gate):
-    with gate._held._lock:  # private: no public call can be stopped while it has the lock
+    with inside.lock(inside.held_requests(gate)):
         assert in_a_forked_child(lambda: gate.admit(a_request()).is_held)
 
 
@@ -58,5 +59,5 @@ def test_a_child_that_is_forked_while_a_key_is_noted_can_note_one():
         backoff.back_off("j", 3)
         return [(backoff.until(key) - clock()) / 1e9 for key in "kj"] == [5, 3]
 
-    with backoff._lock:  # private, as above
+    with inside.lock(backoff):
         assert in_a_forked_child(note_another)

@@ -138,8 +138,7 @@ def test_many_rules_that_depend_on_the_request_do_not_pile_up(gate):
     limited = gate(lambda request: f"{request.path[1:]}/minute")
     for number in range(1, 1100):
         limited.admit(a_request(path=f"/{number}"))
-    route_limit = getattr(limited, "gate", limited)._route_limits[-1]
-    assert len(route_limit._by_rules) == 1000
+    assert len(inside.limiters_by_rules(getattr(limited, "gate", limited))) == 1000
 
 
 def test_a_cost_may_depend_on_the_request(gate):
@@ -402,7 +401,7 @@ def test_what_redis_was_not_charged_is_not_given_back_there(gate, correct, on_er
     server.start()
     others = Limiter(rule, server.url, on_error="raise", **options)
     others.hit(admission.key, 60)
-    inside.second_passed(limited._route_limits[-1].http_limiter.limiter.store)
+    inside.second_passed(admission.http_limiter.limiter.store)
     correct(limited, admission)
     assert others.peek(admission.key).remaining == 40
     others.close()
@@ -506,7 +505,7 @@ def test_a_held_request_goes_on_after_its_delay():
     gate.admit(a_request())
     admission = gate.admit(a_request())
     gate.hold(admission)
-    assert gate._held._total == 0
+    assert inside.number_held(gate) == 0
 
 
 # --- bad input fails at start-up, with the place and the reason

@@ -21,7 +21,7 @@ from django.views import View
 
 from ratekeeper import FixedWindow, InvalidRule, StoreUnavailable
 from ratekeeper.http import Answer, Notices, Route, by_user
-from ratekeeper.integrations.django import RateLimitMiddleware, _store, limited
+from ratekeeper.integrations.django import RateLimitMiddleware, limited
 
 django.setup()
 
@@ -219,7 +219,7 @@ def test_an_async_view_under_wsgi_is_limited_on_redis(configured):
     configured(store=servers.shared(servers.newest()).url, on_error="raise", prefix=f"test {time.time_ns()}")
     view = async_to_sync(limited(ONE)(async_hello))
     assert [view(RequestFactory().get("/")).status_code for _ in range(2)] == [200, 429]
-    assert inside.loops(_store(settings.RATEKEEPER["store"], True)) == {}  # no connection is left behind
+    assert inside.loops(inside.django_store(settings.RATEKEEPER["store"])) == {}  # no connection is left behind
 
 
 def test_a_shaped_async_view_is_held(configured):
@@ -306,7 +306,7 @@ def test_an_async_view_under_wsgi_that_is_rendered_later_leaves_no_connection_be
     view = limited(ONE, settle=lambda request, answer: 0)(async_template)
     with override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": [path("", view)]})):
         assert [Client().get("/").status_code for _ in range(2)] == [201, 201]
-    assert inside.loops(_store(settings.RATEKEEPER["store"], True)) == {}
+    assert inside.loops(inside.django_store(settings.RATEKEEPER["store"])) == {}
 
 
 def test_a_view_that_raises_is_settled_as_a_failure(configured):

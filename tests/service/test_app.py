@@ -15,7 +15,7 @@ from ratekeeper.service.shared import MAX_LIMITERS, Service
 from ratekeeper.service.web import Problem, Response, Router, ServiceRequest
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
-from tests import servers
+from tests import inside, servers
 from tests.service.serving import InProcess
 
 ADMITTED = Limiter("1/s").hit("k")
@@ -72,8 +72,8 @@ def test_made_up_rules_do_not_pile_up():
     for limit in range(1000):
         service.limiter(f"{limit + 1}/minute")
     assert service.limiter("1/s") is not first
-    assert len(service._limiters) == MAX_LIMITERS
-    assert len(service.store._tables) <= 3 * MAX_LIMITERS
+    assert len(inside.limiters(service)) == MAX_LIMITERS
+    assert len(inside.tables(service.store)) <= 3 * MAX_LIMITERS
 
 
 LONG_NAMES = [f"{number:02}" + "\N{CRAB}" * 98 for number in range(32)]
@@ -113,7 +113,7 @@ def test_made_up_rules_take_a_bounded_number_of_bytes(asked, kept):
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(service._limiters) == kept
+    assert len(inside.limiters(service)) == kept
     assert taken < 12 * 2**20
 
 

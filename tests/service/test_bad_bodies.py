@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import inside
 from tests.service.serving import InProcess
 
 RULE = {"algorithm": "fixed-window", "limit": 5, "window": 86_400}
@@ -124,7 +125,7 @@ near_misses = st.builds(
 
 
 def all_that_is_stored(app):
-    return {space: repr(table.states) for space, table in app.app.service.store._tables.items() if table.states}
+    return {space: repr(table.states) for space, table in inside.tables(app.app.service.store).items() if table.states}
 
 
 @given(operation=st.sampled_from(OPERATIONS), body=near_misses | values)

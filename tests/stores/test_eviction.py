@@ -87,7 +87,7 @@ class CountingAgenda(list):
 
 def most_cohorts_walked(queue, table, newcomers):
     """The most cohorts that one new key walks through; each newcomer has used up its limit."""
-    queue._agenda = agenda = CountingAgenda(queue._agenda)
+    queue._agenda = agenda = CountingAgenda(queue._agenda)  # noqa: SLF001 - the work shows from outside only in time
     most = 0
     for number in range(newcomers):
         agenda.walked = 0

@@ -18,14 +18,14 @@ from ratekeeper.stores import MemoryStore
 from tests.http.requests import a_request
 from tests.servers import RedisServer
 from tests.torture import progress
-from tests.torture.redis import STRICT, _rules, _server
+from tests.torture.redis import STRICT, own_server, rules_of
 
 LIMIT = 10**12
 
 
 def million(keys: int = 1_000_000, sample: int = 5_000) -> str:
     """A million distinct keys: each has a TTL that ends with its use, and takes few bytes."""
-    server = _server()
+    server = own_server()
     chance = random.Random(1)
     try:
         with redis.Redis(port=server.port) as client:
@@ -51,7 +51,7 @@ def million(keys: int = 1_000_000, sample: int = 5_000) -> str:
 async def _fill(server: RedisServer, keys: int) -> list[tuple[float, Decision]]:
     """Hit each key once; the keys take turns in the rules."""
     told: list[tuple[float, Decision]] = []
-    limiters = [AsyncLimiter(rule, server.url, prefix=f"r{n}", **STRICT) for n, rule in enumerate(_rules(100))]
+    limiters = [AsyncLimiter(rule, server.url, prefix=f"r{n}", **STRICT) for n, rule in enumerate(rules_of(100))]
     for first in range(0, keys, 1_000):
         numbers = range(first, min(first + 1_000, keys))
         limiter = limiters[first // 1_000 % len(limiters)]
@@ -68,7 +68,7 @@ async def _fill(server: RedisServer, keys: int) -> list[tuple[float, Decision]]:
 
 def fuzzed(keys: int = 200_000, seed: int = 1) -> str:
     """Hostile keys, names and costs: no crash, and no two identities share their usage."""
-    server = _server()
+    server = own_server()
     hostile = _hostile(keys, random.Random(seed))
     try:
         with redis.Redis(port=server.port) as client:
@@ -108,7 +108,7 @@ def _hit_hostile_names(server: RedisServer) -> int:
 
 
 def _hit_at_hostile_costs(server: RedisServer) -> None:
-    for rule in _rules(100):
+    for rule in rules_of(100):
         with Limiter(rule, server.url, prefix="costs", **STRICT) as limiter:
             for cost in (101, 2**31, 2**43 - 1, 2**43, 2**53 + 1, 2**63, 2**64, 10**30, 10**300):
                 decision = limiter.hit("k", cost)

@@ -23,15 +23,15 @@ import ratekeeper
 from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, Limiter
 from ratekeeper.algorithms import Rule
 from tests.servers import RedisServer
-from tests.torture.redis import STRICT, _rules, _server, run_all
+from tests.torture.redis import STRICT, own_server, rules_of, run_all
 
 LIMIT = 10**9
 
 
 def mixed(hits: int = 10_000, limit: int = 20_000) -> str:
     """Threads, tasks and processes on one key are admitted exactly the limit together, by each algorithm."""
-    server = _server()
-    rules = _rules(limit)
+    server = own_server()
+    rules = rules_of(limit)
     spawning = multiprocessing.get_context("spawn")
     together = spawning.Barrier(4)
     totals = [spawning.Array("q", len(rules)) for _ in range(4)]
@@ -128,7 +128,7 @@ def _alarms(every: float) -> Iterator[threading.Event]:
 
 def signals_redis(hits: int = 20_000, limit: int = 1_000) -> str:
     """A storm of signals into calls: no answer reaches another caller, nobody waits for ever, no connection is left."""
-    server = _server()
+    server = own_server()
     tickets = itertools.count(1)
     over = threading.Event()
     wrong: list[str] = []
@@ -199,7 +199,7 @@ def _clients(server: RedisServer) -> int:
 
 def fork_redis(times: int = 200, hits: int = 50) -> str:
     """Children forked from busy threads go on, as their parent does: own connections, own answers, exact totals."""
-    server = _server()
+    server = own_server()
     over = threading.Event()
     wrong: list[int] = []
     parents = [0] * 4
@@ -265,7 +265,7 @@ def _connections(server: RedisServer) -> int:
 
 def waiters(count: int = 10_000, rate: int = 250) -> str:
     """Thousands wait for one shaping bucket: they depart in order, at the rate and never before, and none is lost."""
-    server = _server()
+    server = own_server()
 
     async def scenario() -> tuple[float, list[tuple[int, float]]]:
         departures: list[tuple[int, float]] = []

@@ -29,7 +29,7 @@ from tests.torture import progress
 from tests.torture.crowds import check_times, logged, until
 
 
-def _rules(limit: int) -> list[Rule]:
+def rules_of(limit: int) -> list[Rule]:
     return [
         FixedWindow(limit, "365d"),
         SlidingWindowLog(limit, "365d"),
@@ -43,7 +43,7 @@ def _rules(limit: int) -> list[Rule]:
 STRICT = {"on_error": "raise", "deadline": 60.0}
 
 
-def _server() -> RedisServer:
+def own_server() -> RedisServer:
     return RedisServer(programs()[newest()])
 
 
@@ -74,7 +74,7 @@ def _hits(url: str, rule: object, hits: int, admitted: object) -> None:
 
 def exact(processes: int = 8, hits: int = 50_000, limit: int = 100_000) -> str:
     """Eight processes on one key are admitted exactly the limit, while the server's scripts are flushed in a loop."""
-    server = _server()
+    server = own_server()
     spawning = multiprocessing.get_context("spawn")
     stop = threading.Event()
     flushed = []
@@ -87,7 +87,7 @@ def exact(processes: int = 8, hits: int = 50_000, limit: int = 100_000) -> str:
     flushing = threading.Thread(target=flush)
     flushing.start()
     try:
-        for rule in _rules(limit):
+        for rule in rules_of(limit):
             progress("exact", rule.text)
             admitted = spawning.Value("q", 0)
             workers = [
@@ -106,7 +106,7 @@ def exact(processes: int = 8, hits: int = 50_000, limit: int = 100_000) -> str:
 
 def cancelled(tasks: int = 20_000) -> str:
     """Half of many concurrent hits are cancelled: the others get their own answers, and nothing is left behind."""
-    server = _server()
+    server = own_server()
 
     async def scenario() -> tuple[int, int]:
         async with AsyncLimiter(FixedWindow(10**6, "365d"), server.url, **STRICT) as limiter:
@@ -124,7 +124,7 @@ def cancelled(tasks: int = 20_000) -> str:
             failed = [end for end in ends if isinstance(end, Exception)]
             assert not failed, f"{len(failed)} failed: {failed[0]!r}"
             store = limiter.store
-            left = (len(inside.batches(store)._waiting), len(inside.connections(store)._idle[None]) <= 4)
+            left = (len(inside.not_sent(store)), len(inside.idle(store)[None]) <= 4)
             assert left == (0, True), "something was left behind"
             return sum(isinstance(end, Decision) for end in ends), len(asyncio.all_tasks()) - 1
 
@@ -139,7 +139,7 @@ def cancelled(tasks: int = 20_000) -> str:
 
 def concurrent(callers: int = 5_000) -> str:
     """Thousands of concurrent hits share two connections, without an error."""
-    server = _server()
+    server = own_server()
 
     async def scenario() -> int:
         async with AsyncLimiter(FixedWindow(10**6, "365d"), server.url, **STRICT) as limiter:
@@ -174,7 +174,7 @@ def frozen(rounds: int = 3) -> str:
 
 
 def _away(rounds: int, go: object, come: object, what: str) -> str:
-    server = _server()
+    server = own_server()
     slowest = returned = 0.0
     with logged(), Limiter(FixedWindow(10**9, "365d"), server.url) as limiter:
         try:

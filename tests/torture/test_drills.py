@@ -10,7 +10,7 @@ from ratekeeper import StoreUnavailable
 from ratekeeper.stores import filelock
 from tests.torture import crowds
 from tests.torture.__main__ import DRILLS, main
-from tests.torture.redis import _rules
+from tests.torture.redis import rules_of
 from tests.waiters import untraced
 
 FEW = {"threads": 20, "tasks": 100, "seconds": 0.1}
@@ -57,7 +57,7 @@ def test_every_drill_has_a_short_form():
 @pytest.mark.parametrize("name", ["exact", "mixed"])
 def test_the_long_form_uses_valid_rules(name):
     limit = inspect.signature(DRILLS[name]).parameters["limit"].default
-    assert [rule.limit for rule in _rules(limit)] == [limit] * 6
+    assert [rule.limit for rule in rules_of(limit)] == [limit] * 6
 
 
 def test_an_error_counts_as_a_broken_promise_and_the_other_drills_still_run(monkeypatch, capsys):

@@ -9,6 +9,7 @@ from ratekeeper.http.outgoing import by_host
 from ratekeeper.integrations.httpx import AsyncLimitedTransport, LimitedTransport
 from ratekeeper.integrations.requests import LimitedAdapter
 from ratekeeper.testing import ManualClock
+from tests import inside
 
 MAKERS = [LimitedTransport, AsyncLimitedTransport, LimitedAdapter]
 
@@ -100,7 +101,7 @@ def test_a_backoff_is_forgotten_when_it_is_over(clock):
     backoff.back_off("k", 5)
     clock.advance(5)
     assert backoff.until("k") <= clock()
-    assert backoff._until == {}
+    assert inside.backoffs(backoff) == {}
 
 
 def test_a_server_cannot_hold_a_key_back_for_ever(clock):
@@ -113,7 +114,7 @@ def test_the_number_of_keys_that_are_held_back_is_bounded(clock):
     backoff = Backoff(clock, max_keys=10)
     for number in range(100):
         backoff.back_off(number, 100 - number)
-        assert len(backoff._until) <= 10
+        assert len(inside.backoffs(backoff)) <= 10
     assert seconds_held(backoff, 0, clock) == 100  # the first to be let go are those that end first
 
 
@@ -124,4 +125,4 @@ def test_what_is_over_makes_room_first(clock):
     backoff.back_off(b"bytes", 50)
     clock.advance(1)
     backoff.back_off("new", 10)
-    assert set(backoff._until) == {("tuple", 1), b"bytes", "new"}
+    assert set(inside.backoffs(backoff)) == {("tuple", 1), b"bytes", "new"}

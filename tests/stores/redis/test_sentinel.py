@@ -68,7 +68,8 @@ def test_existing_clients_of_a_sentinel_say_where_it_is(sentinels):
 def test_without_a_master_and_a_sentinel_nobody_else_is_asked(sentinels):
     gone = f"127.0.0.1:{servers.free_port()}"
     with Limiter(RULE, f"redis+sentinel://{gone}/nobody", **STRICT) as limiter:
-        inside.servers(limiter.store).topology._master = NodeAddress("127.0.0.1", servers.free_port())
+        topology = inside.servers(limiter.store).topology
+        topology._master = NodeAddress("127.0.0.1", servers.free_port())  # noqa: SLF001 - as if a sentinel had named it
         for reason in ("Connection refused", "no sentinel named the master"):
             with pytest.raises(StoreUnavailable, match=reason):
                 limiter.hit("k")

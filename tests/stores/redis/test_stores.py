@@ -34,7 +34,6 @@ from ratekeeper import (
     TokenBucket,
 )
 from ratekeeper.clock import stopwatch
-from ratekeeper.flows import _undoing
 from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.stores.redis import script, thread_batches, thread_connections
 from ratekeeper.stores.redis.batching import shows_away
@@ -207,8 +206,8 @@ def test_each_caller_who_asks_the_same_counts_once_as_a_failure(server, client, 
         await AsyncLimiter("fixed-window 100/year", store, **STRICT).hit("k")
         server.signal(signal.SIGSTOP)
         await half_leave(AsyncLimiter("fixed-window 100/year", store, deadline=1), 10, 0.05)
-        batches = inside.batches(store)
-        await until_async(lambda: not batches._under_way, "the call has come to its end")
+        under_way = inside.under_way(store)
+        await until_async(lambda: not under_way, "the call has come to its end")
         await store.close()
         return store.breaker.failures
 
@@ -352,7 +351,8 @@ def test_a_forked_child_has_connections_of_its_own(server, client):
 def test_a_child_that_is_forked_in_the_middle_of_a_call_leaves_the_connection_to_its_parent(
     server, client, monkeypatch
 ):
-    exchange = thread_connections._ThreadConnection.exchange  # private: where a call is under way
+    connection_type = thread_connections._ThreadConnection  # noqa: SLF001 - where a call is under way
+    exchange = connection_type.exchange
     child = None
     kept = -1
 
@@ -364,10 +364,10 @@ def test_a_child_that_is_forked_in_the_middle_of_a_call_leaves_the_connection_to
 
     with Limiter("fixed-window 100/year", server.url, **STRICT) as limiter, untraced():
         limiter.hit("k")
-        monkeypatch.setattr(thread_connections._ThreadConnection, "exchange", exchange_and_fork)
+        monkeypatch.setattr(connection_type, "exchange", exchange_and_fork)
         try:
             limiter.hit("k")
-            kept = sum(map(len, inside.connections(limiter.store)._idle.values()))
+            kept = sum(map(len, inside.idle(limiter.store).values()))
         finally:
             if child == 0:
                 os._exit(kept)
@@ -386,9 +386,9 @@ def test_a_connection_that_was_reset_while_it_was_idle_is_not_used(server, clien
     async def scenario(proxy):
         limiter = AsyncLimiter("fixed-window 100/year", proxy.url, **STRICT)
         await limiter.hit("k")
-        (idle,) = inside.connections(limiter.store)._idle[None]
+        (idle,) = inside.idle(limiter.store)[None]
         proxy.reset()
-        await until_async(lambda: idle._reader.exception() is not None, "it was reset")
+        await until_async(lambda: idle._reader.exception() is not None, "it was reset")  # noqa: SLF001 - third-party
         try:
             return await limiter.hit("k")
         finally:
@@ -543,12 +543,12 @@ def test_a_wait_that_is_cancelled_while_its_hit_is_under_way_gives_back(server, 
             await limiter.hit("k")
             waits = [asyncio.create_task(limiter.wait(("other", number))) for number in range(20)]
             waits += [asyncio.create_task(limiter.wait("k")) for _ in range(1)]
-            await until_async(lambda: inside.batches(limiter.store)._under_way, "a call is under way")
+            await until_async(lambda: inside.under_way(limiter.store), "a call is under way")
             for wait in waits:
                 wait.cancel()
             ended = await asyncio.gather(*waits, return_exceptions=True)
             assert {type(end) for end in ended} == {asyncio.CancelledError}
-            await until_async(lambda: not _undoing, "what was taken is given back")
+            await until_async(lambda: not inside.undoing(), "what was taken is given back")
             return [(await limiter.peek(key)).remaining for key in ("k", ("other", 0), ("other", 19))]
 
     assert asyncio.run(scenario()) == [49, 50, 50]
@@ -659,7 +659,7 @@ def test_a_later_part_of_a_request_that_had_little_time_left_does_not_tell_that_
 
 
 def test_a_leader_that_is_interrupted_before_it_can_tell_the_others_leaves_nobody_waiting(server, client, monkeypatch):
-    hand_out = thread_batches._hand_out
+    hand_out = thread_batches._hand_out  # noqa: SLF001 - where an interruption would harm others
 
     def interrupted(batch, error):
         if len(batch) > 1:
@@ -679,9 +679,9 @@ def test_a_leader_that_is_interrupted_before_it_can_tell_the_others_leaves_nobod
         server.signal(signal.SIGSTOP)
         try:
             calls = [Call(ask) for _ in range(2)]
-            until(lambda: len(inside.batches(limiter.store)._leaders) == 2, "two calls are under way")
+            until(lambda: len(inside.leaders(limiter.store)) == 2, "two calls are under way")
             calls += [Call(ask) for _ in range(2)]
-            until(lambda: len(inside.batches(limiter.store)._waiting) == 2, "two go together into the next one")
+            until(lambda: len(inside.not_sent(limiter.store)) == 2, "two go together into the next one")
         finally:
             server.signal(signal.SIGCONT)
         ends = [call.outcome() for call in calls]
@@ -695,7 +695,10 @@ def test_a_call_that_was_sent_late_does_not_tell_that_redis_is_away_though_its_l
     with RedisStoreFor(server) as store:
         batches = inside.batches(store)
         now = stopwatch()
-        other, leader = (thread_batches._ThreadRequest([], now + 10_000_000) for _ in range(2))
+        other, leader = (
+            thread_batches._ThreadRequest([], now + 10_000_000)  # noqa: SLF001 - a batch that comes about by chance
+            for _ in range(2)
+        )
         other.sent_ns = leader.asked_ns = now - 90_000_000
         leader.leader = other
 
@@ -703,7 +706,7 @@ def test_a_call_that_was_sent_late_does_not_tell_that_redis_is_away_though_its_l
             raise StoreUnavailable("no time left") from TimeoutError()
 
         inside.connections(store).decide = run_out_of_time
-        (result,) = batches._decide([[]], leader)
+        (result,) = batches._decide([[]], leader)  # noqa: SLF001 - as above
         assert not result.away
 
 
@@ -719,14 +722,15 @@ def test_a_leader_with_little_time_left_does_not_bound_the_call_of_others(server
     with RedisStoreFor(server) as store:
         patient = Limiter("fixed-window 100/year", store, **STRICT)
         hasty = Limiter("fixed-window 100/year", store, on_error="raise", deadline=0.1)
-        batches = store._below = Crowded(inside.connections(store), store.breaker, lambda *_: None)
+        crowded = Crowded(inside.connections(store), store.breaker, lambda *_: None)
+        store._below = crowded  # noqa: SLF001 - a layer that waits where a busy machine would
         patient.hit("k")
         server.signal(signal.SIGSTOP)
         try:
             first = Call(patient.hit, "k")
-            until(lambda: len(batches._leaders) == 1 and not batches._waiting, "a call is under way")
+            until(lambda: len(inside.leaders(store)) == 1 and not inside.not_sent(store), "a call is under way")
             second = Call(hasty.hit, "k")
-            until(lambda: len(batches._leaders) == 2, "the hasty one leads")
+            until(lambda: len(inside.leaders(store)) == 2, "the hasty one leads")
             third = Call(patient.hit, "k")
             with pytest.raises(StoreUnavailable):
                 second.outcome()
@@ -793,7 +797,7 @@ def test_signals_that_interrupt_a_caller_harm_nobody_else(server, client, monkey
     # An interrupted leader takes those of its call with it, who are told so; nothing worse, and nothing for ever.
     assert all("interrupted" in str(error) for error in errors)
     assert not limiter.store.breaker.is_open
-    assert inside.batches(limiter.store)._leaders == set()
+    assert inside.leaders(limiter.store) == set()
     assert limiter.hit("k").allowed
     limiter.close()
 
@@ -1081,7 +1085,7 @@ def test_a_thread_may_take_the_last_connection_from_who_closes_the_store(limiter
         def __len__(self):
             return 1
 
-    inside.connections(limiter.store)._idle[None] = Emptied()
+    inside.idle(limiter.store)[None] = Emptied()
     limiter.store.close()
-    inside.connections(limiter.store)._idle.clear()
+    inside.idle(limiter.store).clear()
     assert limiter.hit("k").allowed
