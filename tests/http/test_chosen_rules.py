@@ -114,7 +114,7 @@ BAD = [
         True,
         False,
         b"1/s",
-        object(),
+        pytest.param(object(), id="an object"),
         [],
         (),
         {},
