@@ -47,8 +47,9 @@ class Guards:
         site = headers.get(b"sec-fetch-site")
         if site is not None and site not in _FROM_HERE and not _is_navigation(request):
             raise Problem(403, "cross-site requests are not allowed")
-        if request.method not in _SAFE:
-            _check_content_type(headers)
+        content_type = headers.get(b"content-type")
+        if content_type != JSON and request.method not in _SAFE:
+            _check_content_type(content_type, headers)
 
     def check_token(self, request: ServiceRequest) -> None:
         """Raise a problem if the token is missing or wrong or, if there is none, the caller is not on this machine."""
@@ -122,10 +123,7 @@ def _is_navigation(request: ServiceRequest) -> bool:
     )
 
 
-def _check_content_type(headers: dict[bytes, bytes]) -> None:
-    given = headers.get(b"content-type")
-    if given == JSON:
-        return
+def _check_content_type(given: bytes | None, headers: dict[bytes, bytes]) -> None:
     if given is None:
         if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
             return  # no body at all
