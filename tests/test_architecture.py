@@ -165,8 +165,11 @@ MAY_IMPORT = {
     "http.request": "",
     "http.structured": "",
     "http.problem": "decision",
-    "http.address": "errors http.request rates",
-    "http.client_keys": "errors http.address http.request http.url_paths rates ruleset stores.protocol",
+    "http.claims": "",
+    "http.address": "errors http.claims http.request rates",
+    "http.client_keys": (
+        "errors http.address http.claims http.request http.url_paths keys rates ruleset stores.protocol"
+    ),
     "http.headers": "algorithms clock decision errors http.structured rates",
     "http.http_limiter": "algorithms http.headers",
     "http.url_paths": "errors rates",

@@ -89,6 +89,20 @@ def test_a_correction_leaves_the_real_cost(face, clock, real, remaining):
     assert limiter.peek("k").remaining == remaining
 
 
+@pytest.mark.parametrize("real", [25, 26, 10**30])
+def test_a_correction_charges_at_most_the_limit(face, clock, real):
+    limiter = face(TokenBucket(20, 10), clock=clock)
+    undo(limiter.take("k", 5), "correct", real)
+    assert limiter.peek("k").reset_after == 2.5  # 25 of 20 are taken, of which 10 come back in a second
+
+
+def test_a_correction_charges_each_rule_at_most_its_own_limit(face, clock):
+    limiter = face({"few": TokenBucket(10, 1), "many": TokenBucket(1000, 1)}, clock=clock)
+    undo(limiter.take("k", 1), "correct", {"few": 10**30, "many": 900})
+    layers = limiter.peek("k").layers
+    assert {name: layer.reset_after for name, layer in layers.items()} == {"few": 11, "many": 900}
+
+
 def test_a_reservation_can_be_corrected_again_and_given_back_as_it_stands_then(face, clock):
     limiter = face(FixedWindow(10, MINUTE), clock=clock)
     taken = limiter.take("k", 5)

@@ -48,7 +48,10 @@ class _Reservation:
         yield from self._return(held)
 
     def _correct(self, real_cost: Costs) -> Flow[None]:
-        """For each rule, charge what the request cost more than was taken, or give back what it cost less."""
+        """For each rule, charge what the request cost more than was taken, or give back what it cost less.
+
+        One correction charges a rule at most its limit: the real cost may come from a response that is wrong.
+        """
         held = {demand.binding.name: 0 for demand in self._held}
         for demand in self._held:
             held[demand.binding.name] += demand.cost
@@ -56,7 +59,8 @@ class _Reservation:
         real = paid | self._ruleset.costs("the real cost", real_cost)
         if not self._counts:
             return
-        more = {name: real[name] - paid[name] for name in paid if real[name] > paid[name]}
+        limits = {name: rule.limit for name, rule in self._ruleset.rules.items()}
+        more = {name: min(real[name] - paid[name], limits[name]) for name in paid if real[name] > paid[name]}
         if more:
             charges = self._ruleset.demands("charge", self._key, dict.fromkeys(paid, 0) | more)
             outcome: Outcome = yield self._layer.execute(charges)
@@ -90,7 +94,10 @@ class Reservation(_Reservation):
         run(self._give_back())
 
     def correct(self, real_cost: Costs) -> None:
-        """Charge or give back the difference to the real cost; a mapping corrects only the rules that it names."""
+        """Charge or give back the difference to the real cost; a mapping corrects only the rules that it names.
+
+        At most the limit of a rule is charged, whatever the real cost.
+        """
         run(self._correct(real_cost))
 
 
@@ -102,5 +109,8 @@ class AsyncReservation(_Reservation):
         await run_async(self._give_back())
 
     async def correct(self, real_cost: Costs) -> None:
-        """Charge or give back the difference to the real cost; a mapping corrects only the rules that it names."""
+        """Charge or give back the difference to the real cost; a mapping corrects only the rules that it names.
+
+        At most the limit of a rule is charged, whatever the real cost.
+        """
         await run_async(self._correct(real_cost))

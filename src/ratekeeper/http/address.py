@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from ratekeeper.errors import InvalidRule
+from ratekeeper.http import claims
 from ratekeeper.http.request import Request
 from ratekeeper.rates import show
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+_MAX_ADDRESS = 64  # characters; nothing longer is an address
 _MAX_LENGTH = 4096  # characters of a header that are read, from its end
 _IPV4 = re.compile(r"([0-9.]+)(?::[0-9]{1,5})?")
 _BRACKETED = re.compile(r"\[([^\[\]]+)\](?::[0-9]{1,5})?")
@@ -61,7 +63,9 @@ class ClientAddress:
             client = self._behind_proxies(request, peer)
             if client is not None:
                 return self._named(str(client))
-        return None if peer is None else self._named(peer)
+        if peer is None:
+            return None
+        return self._named(peer) if len(peer) <= _MAX_ADDRESS else claims.named("address", peer)
 
     def _behind_proxies(self, request: Request, peer: str | None) -> IpAddress | None:
         """Return the address that the proxies report; None if they are not trusted or report nothing usable."""
@@ -94,7 +98,8 @@ class ClientAddress:
     def _name(self, text: str) -> str:
         address = parse_address(text)
         if address is None:
-            return f"address:{text}"  # the name that a server or a test client gives its peer
+            # The name that a server or a test client gives its peer; no network may be meant by it.
+            return claims.named("address", text.replace("/", "//"))
         if address.version == 4 or self._prefix == 128:
             return f"address:{address}"
         return f"address:{ipaddress.ip_network((int(address), self._prefix), strict=False)}"

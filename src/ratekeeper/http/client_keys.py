@@ -11,7 +11,9 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from ratekeeper import keys
 from ratekeeper.errors import InvalidRule
+from ratekeeper.http import claims
 from ratekeeper.http.address import ClientAddress
 from ratekeeper.http.request import Request, root_of
 from ratekeeper.http.url_paths import normalized
@@ -25,7 +27,7 @@ KeyFunction = Callable[[Any], "Keys | Awaitable[Keys | None] | None"]
 """Returns the key of a request, or a mapping with a key for each rule."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
-_LONG = 200  # characters; longer values from clients are hashed, because keys have a maximum size
+_TOGETHER = "together:"  # begins a combination of keys that have parts of their own
 
 
 def by_address(
@@ -58,7 +60,7 @@ def by_user() -> Callable[[Request], str | Awaitable[str | None] | None]:
         return named(await user)
 
     def named(user: str | None) -> str | None:
-        return None if not user else _short("user:", user)
+        return None if not user else claims.named("user", user)
 
     return key
 
@@ -75,7 +77,7 @@ def by_api_key(header: str = "x-api-key", *, scheme: str | None = None) -> Calla
         if scheme is not None:
             word, _, secret = secret.partition(" ")
             secret = secret.strip() if word.lower() == scheme.lower() else ""
-        return f"api-key:{_hash(secret)}" if secret else None
+        return f"api-key:{claims.hashed(secret)}" if secret else None
 
     return key
 
@@ -86,14 +88,15 @@ def by_header(name: str) -> Callable[[Request], str | None]:
 
     def key(request: Request) -> str | None:
         values = request.header(lower)
-        return _short(f"header:{lower}:", values[0].strip()) if len(values) == 1 and values[0].strip() else None
+        value = values[0].strip(" \t") if len(values) == 1 else ""
+        return claims.named(f"header:{lower}", value) if value else None
 
     return key
 
 
 def by_path() -> Callable[[Request], str | None]:
     """Key by the path, however it is written."""
-    return lambda request: _short("path:", normalized(root_of(request) + request.path))
+    return lambda request: claims.named("path", normalized(root_of(request) + request.path))
 
 
 def combine(*functions: PartFunction) -> PartFunction:
@@ -101,26 +104,26 @@ def combine(*functions: PartFunction) -> PartFunction:
     _check_functions("combine", functions)
 
     def key(request: Any) -> Key | Awaitable[Key | None] | None:
-        keys: list[Key] = []
+        parts: list[Key] = []
         for index, function in enumerate(functions):
             found = function(request)
             if isinstance(found, Awaitable):
-                return finish(request, keys, found, functions[index + 1 :])
+                return finish(request, parts, found, functions[index + 1 :])
             if found is None:
                 return None
-            keys.append(found)
-        return together(keys)
+            parts.append(found)
+        return together(parts)
 
     async def finish(
-        request: Any, keys: list[Key], awaited: Awaitable[Key | None], rest: Sequence[PartFunction]
+        request: Any, parts: list[Key], awaited: Awaitable[Key | None], rest: Sequence[PartFunction]
     ) -> Key | None:
         found = await awaited
         for function in rest:
             if found is None:
                 break
-            keys.append(found)
+            parts.append(found)
             found = await _awaited(function(request))
-        return None if found is None else together([*keys, found])
+        return None if found is None else together([*parts, found])
 
     return key
 
@@ -182,21 +185,27 @@ async def _awaited(found: Key | Awaitable[Key | None] | None) -> Key | None:
     return await found if isinstance(found, Awaitable) else found
 
 
-def together(keys: Sequence[Key]) -> Key:
-    """Combine several keys into one, so that different sequences give different keys."""
-    parts = [key if isinstance(key, tuple) else (key,) for key in keys]
-    if not any(isinstance(key, tuple) for key in keys):
-        return tuple(part for group in parts for part in group)
-    # Prefix each with its length, so that ("a", "b"), "c" and "a", ("b", "c") differ.
-    return tuple(part for group in parts for part in (len(group), *group))
+def together(found: Sequence[Key]) -> Key:
+    """Combine several keys into one, so that different sequences give different keys; hash what is too large."""
+    parts = [part for key in found for part in (key if isinstance(key, tuple) else (key,))]
+    if any(isinstance(key, tuple) for key in found) or str(parts[0]).startswith(_TOGETHER):
+        # Where each key ends: ("a", "b"), "c" and "a", ("b", "c") differ, and "a", ("b",) and ("a",), "b".
+        ends = ",".join(str(len(key)) if isinstance(key, tuple) else "" for key in found)
+        parts.insert(0, _TOGETHER + ends)
+    combined = tuple(parts)
+    if len(parts) > keys.MAX_PARTS or sum(map(_most_bytes, parts)) > keys.MAX_BYTES:
+        return f"{_TOGETHER} sha256:{claims.hashed(repr(combined))}"
+    return combined
 
 
-def _short(kind: str, text: str) -> str:
-    return kind + text if len(text) <= _LONG else f"{kind[:-1]} sha256:{_hash(text)}"
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def _most_bytes(part: Key) -> int:
+    """Return how many bytes of a key a part takes at most."""
+    if isinstance(part, str):
+        return len(part) * 4
+    if isinstance(part, bytes):
+        return len(part)
+    number: int = keys.check(part)
+    return number.bit_length() // 8 + 1
 
 
 def _header_name(name: Any) -> str:
