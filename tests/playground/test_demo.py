@@ -212,6 +212,12 @@ def test_an_unknown_algorithm_is_400_and_says_which_there_are(visitor, path):
         ("sliding-window-log", {"config": {"windowSeconds": -1}}, "config.windowSeconds", "windowSeconds must be "),
         ("sliding-window-log", {"config": {"windowSeconds": None}}, "config.windowSeconds", "windowSeconds must be "),
         ("sliding-window-log", {"config": {"windowSeconds": "soon"}}, "config.windowSeconds", "windowSeconds: cannot "),
+        (
+            "sliding-window-log",
+            {"config": {"maxRequests": 10_001}},
+            "config.maxRequests",
+            "maxRequests must be at most 10000 for a sliding-window-log, not 10001",
+        ),
         ("token-bucket", {"config": {"maxTokens": 1.5}}, "config.maxTokens", "maxTokens must be "),
         ("token-bucket", {"config": {"refillRate": 0}}, "config.refillRate", "refillRate must be "),
         ("fixed-window", {"config": {"windowSeconds": 86_401}}, "config.windowSeconds", "windowSeconds must be "),

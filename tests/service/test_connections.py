@@ -184,3 +184,31 @@ def test_a_new_connection_is_not_taken_for_one_that_was_closed(port, clock):
     clock.advance(29)
     connections.look()
     assert is_open(client)
+
+
+class Loop:
+    """An event loop that notes when it would call again."""
+
+    def __init__(self):
+        self.pauses = []
+
+    def call_later(self, pause, *_):
+        self.pauses.append(pause)
+
+
+def test_it_looks_again_and_again_also_after_it_could_not_look(port, clock, monkeypatch):
+    loop = Loop()
+    connections = Connections(port.number, 1, clock)
+    connections.watch(loop)
+    port.connect()
+    connections.watch(loop)
+    monkeypatch.setattr("ratekeeper.service.connections._DESCRIPTORS", "/nowhere")
+    connections.watch(loop)
+    assert loop.pauses == [0.5, 0.2, 0.5]
+
+
+def test_it_does_not_look_where_nothing_tells_how_far_a_client_has_read(port, clock, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    loop = Loop()
+    Connections(port.number, 1, clock).watch(loop)
+    assert loop.pauses == []
