@@ -146,11 +146,13 @@ MAY_IMPORT = {
     ),
     # from a store up to a limiter
     "ruleset": "algorithms.rule arguments decision errors keys rates rules stores.protocol",
-    "queues": "algorithms.rule clock forks stores.breaker stores.protocol",
+    "event_loops": "",
+    "forecasts": "stores.breaker stores.protocol",
+    "queues": "clock event_loops forecasts forks stores.protocol",
     "reservations": "decision flows queues ruleset stores.protocol",
     "fallback": "clock decision errors flows notices stores.breaker stores.memory stores.protocol",
     "leases": "clock errors flows forks stores.protocol",
-    "waiting": "clock decision errors flows leases queues rates ruleset stores.protocol",
+    "waiting": "clock decision errors flows forecasts leases queues rates ruleset stores.protocol",
     "limiter": (
         "algorithms.rule arguments clock decision decorators errors fallback flows leases notices queues rates "
         "reservations rules ruleset stores stores.protocol waiting"

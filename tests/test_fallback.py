@@ -10,6 +10,7 @@ import time
 from fractions import Fraction
 
 import pytest
+import redis
 
 from ratekeeper import (
     AsyncLimiter,
@@ -29,7 +30,7 @@ from ratekeeper.stores import AsyncRedisStore, RedisStore
 from ratekeeper.stores import breaker as breakers
 from ratekeeper.testing import ManualClock
 from tests import inside, servers
-from tests.waiters import Call, RecordingWaiter, in_line, until, until_async, untraced
+from tests.waiters import PATIENCE, Call, RecordingWaiter, in_line, until, until_async, untraced, waiters
 
 RULES = {"a": FixedWindow(3, 86_400), "b": FixedWindow(5, 86_400)}
 
@@ -300,6 +301,87 @@ def test_a_wait_with_a_timeout_follows_on_error_when_the_server_goes_while_other
         return decision.degraded
 
     assert asyncio.run(scenario())
+
+
+def test_who_waits_while_the_store_is_away_notices_that_it_is_back(server):
+    """The stand-in says that the day has to end first; Redis comes back empty."""
+    limiter = Limiter(FixedWindow(1, 86_400), server.url)
+    server.stop()
+    assert limiter.hit("k").degraded
+    assert limiter.hit("other").degraded
+    waiting = [Call(limiter.wait, key, timeout=timeout) for key in ("k", "other") for timeout in (None, 2 * 86_400)]
+    until(lambda: len(waiters(limiter)) == 4, "all in line")
+    server.start()
+    until(lambda: sum(call.result is not None for call in waiting) == 2, "one of each line")
+    assert all(call.result is None or call.result.degraded is False for call in waiting)
+    limiter.reset("k")
+    limiter.reset("other")
+    assert all(call.outcome().allowed for call in waiting)
+    assert not inside.queues(limiter).degraded
+
+
+def test_async_waiters_notice_that_the_store_is_back(server):
+    async def scenario():
+        limiter = AsyncLimiter(FixedWindow(1, 86_400), server.url)
+        server.stop()
+        keys = [f"k{number}" for number in range(100)]
+        for key in keys:
+            await limiter.hit(key)
+        tasks = [asyncio.create_task(limiter.wait(key)) for key in keys]
+        await until_async(lambda: len(inside.queues(limiter).degraded) == len(keys), "all denied here")
+        server.start()
+        decisions = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+        await limiter.close()
+        return {decision.degraded for decision in decisions}
+
+    assert asyncio.run(scenario()) == {False}
+
+
+@pytest.fixture
+def without_snapshots(server):
+    """The address of a healthy server that decides but lets nobody see how keys are stored."""
+    with redis.Redis(port=server.port) as client:
+        client.acl_setuser("limiter", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-pttl"])
+    return server.url.replace("redis://", "redis://limiter:any@")
+
+
+@pytest.mark.parametrize("on_error", ["local", "raise"])
+def test_without_a_forecast_from_a_healthy_store_nobody_is_refused_early(
+    without_snapshots, on_error, monkeypatch, caplog
+):
+    """In this process's share, one of eight, there would be room for the second waiter in two minutes only."""
+    monkeypatch.setattr("ratekeeper.queues.Waiter", RecordingWaiter)
+    clock = ManualClock(1_700_000_040)  # where a minute begins
+    limiter = Limiter(FixedWindow(8, 60), without_snapshots, clock=clock, on_error=on_error, local_share=1 / 8)
+    limiter.hit("k", 8)
+    waiting = [Call(limiter.wait, "k", 1, timeout) for timeout in (None, 90, 90)]
+    until(lambda: in_line(limiter) == 3, "three in line")
+    until(lambda: caplog.records, "one tried to get a forecast")
+    assert limiter.notices.counts["degraded"] == 0
+    assert ["not as soon as it is hopeless" in record.getMessage() for record in caplog.records] == [True]
+    clock.advance(60)
+    assert [call.outcome().allowed for call in waiting] == [True] * 3
+
+
+def test_a_forecast_of_the_stand_in_is_dropped_when_the_store_is_back(server, monkeypatch):
+    monkeypatch.setattr("ratekeeper.queues.Waiter", RecordingWaiter)
+    clock = ManualClock(1_700_000_040)
+    limiter = Limiter(FixedWindow(8, 60), server.url, clock=clock, local_share=1 / 8)
+    server.stop()
+    assert limiter.hit("k").degraded
+    waiting = [Call(limiter.wait, "k", 8, timeout) for timeout in (None, 600)]  # of the share, they never fit
+    until(lambda: in_line(limiter) == 2, "two in line")
+    server.start()
+    until(lambda: answers_again(limiter), "Redis is back")
+    assert not limiter.charge("k", 8).degraded
+    clock.advance(1)
+    until(lambda: in_line(limiter) == 2 and not inside.queues(limiter).degraded, "the first asked Redis")
+    with pytest.raises(RateLimited) as raised:
+        Call(limiter.wait, "k", 8, 150).outcome()
+    assert raised.value.decision.retry_after == 179.0
+    for call, seconds in zip(waiting, (59, 60), strict=True):
+        clock.advance(seconds)
+        assert call.outcome().allowed
 
 
 def test_what_was_taken_from_redis_is_not_given_back_to_this_process(server):

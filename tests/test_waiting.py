@@ -1292,15 +1292,83 @@ def test_wait_admits_with_an_injected_clock_that_nobody_steers():
     assert [limiter.wait("k", timeout=60).allowed for _ in range(3)] == [True] * 3
 
 
-def test_a_wait_goes_on_when_the_clock_is_set_back_meanwhile(clock):
+def test_a_clock_set_back_by_less_than_a_drain_delays_a_waiter_by_as_much(clock):
     limiter = Limiter(ONE_A_SECOND, clock=clock)
     limiter.hit("k")
     waits = Waits(limiter, clock)
     waits.start("a")
-    waits.advance(-5)
+    waits.advance(-0.5)
     assert waits.ended == []
-    waits.advance(6, ends=1)
+    waits.advance(1.4)
+    assert waits.ended == []
+    waits.advance(0.1, ends=1)
+    assert waits.ended == [("a", 1)]
     assert nobody_waits(limiter)
+
+
+@pytest.mark.parametrize("timeout", [None, 150])
+def test_a_clock_set_back_by_an_hour_delays_no_waiter_by_an_hour(clock, timeout):
+    """The state of a key that was written further ahead than a window counts as untouched."""
+    limiter = Limiter(FixedWindow(1, 60), clock=clock)
+    limiter.hit("k")
+    waits = Waits(limiter, clock)
+    waits.start("a", timeout=timeout)
+    waits.start("b", timeout=timeout)
+    waits.advance(-3600, ends=1)
+    waits.advance(60, ends=1)
+    assert waits.ended == [("a", -3600), ("b", -3540)]
+    assert nobody_waits(limiter)
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_beyond_the_timeout(clock):
+    limiter = Limiter(TokenBucket(1, Fraction(1, 100)), clock=clock)
+    limiter.hit("k")
+    waits = Waits(limiter, clock)
+    waits.start("a")
+    waits.start("b", timeout=260)
+    waits.advance(-50)
+    limiter.charge("k", 3)
+    waits.advance(259)
+    assert waits.ended == []
+    waits.advance(1, ends=1)
+    assert waits.ended == [("b refused", 210)]
+    waits.advance(190, ends=1)
+
+
+def test_a_forecast_that_was_made_before_the_clock_was_set_back_refuses_nobody(clock):
+    limiter = Limiter(FixedWindow(1, 60), clock=clock)
+    limiter.hit("k")
+    waits = Waits(limiter, clock)
+    for name in "abc":
+        waits.start(name, timeout=600)
+    waits.advance(-3600, ends=1)
+    waits.start("d", timeout=180)
+    for _ in range(3):
+        waits.advance(60, ends=1)
+    assert waits.ended == [("a", -3600), ("b", -3540), ("c", -3480), ("d", -3420)]
+
+
+def test_a_clock_set_back_by_an_hour_lets_shaped_requests_depart_after_their_delay(clock):
+    limiter = Limiter(SHAPING, clock=clock)
+    limiter.hit("k")
+    waits = Waits(limiter, clock)
+    waits.start("a")
+    waits.start("b")
+    waits.advance(0.5)
+    waits.advance(-3600)
+    waits.advance(0.5, ends=1)
+    waits.advance(1, ends=1)
+    assert waits.ended == [("a", -3599), ("b", -3598)]
+
+
+def test_a_clock_of_ones_own_that_is_set_back_delays_no_waiter_by_as_much():
+    ahead_ns = [0]
+    limiter = Limiter(TokenBucket(capacity=1, refill_rate=5), clock=lambda: time.time_ns() + ahead_ns[0])
+    limiter.hit("k")
+    waiting = [Call(limiter.wait, "k", timeout=20) for _ in range(3)]
+    until(lambda: in_line(limiter) == 3, "three in line")
+    ahead_ns[0] -= 3600 * 10**9
+    assert all(waiter.outcome().allowed for waiter in waiting)
 
 
 # a store that answers later

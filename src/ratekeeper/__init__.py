@@ -14,7 +14,8 @@ Reading order:
   store's answers into a decision; `decorators` limits functions.
 - `leases` and `fallback` are layers between a limiter and a store that may be away; `notices` counts what they decide.
 - `reservations` are hits that can be given back or corrected.
-- `waiting` is how a caller waits, and `queues` are the order in which callers are served.
+- `waiting` is how a caller waits, and `queues` are the order in which callers are served. `forecasts` tell whose wait
+  is hopeless, and `event_loops` what becomes of a caller whose event loop is closed.
 - `flows` runs logic that is written once in threads and in tasks; `clock` provides the time; `forks` renews locks and
   connections in a forked child; `testing` has helpers for your tests.
 - `http/` and `integrations/` limit web applications and clients.

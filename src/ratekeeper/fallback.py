@@ -21,6 +21,7 @@ _CONSEQUENCES = {
     "open": "everything is admitted",
     "closed": "everything is denied",
 }
+_NO_FORECAST = "those who wait are refused once their timeout has passed, not as soon as it is hopeless"
 
 
 class Fallback:
@@ -72,17 +73,18 @@ class Fallback:
             return self.instead(error, demands)
 
     def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot | Awaitable[Snapshot]:
-        """Return the time and the states from which a forecast starts."""
+        """Return the time and the states from which a forecast starts: the stand-in's only if it decides now."""
         return self._run(self._snapshot(demands, ends_ns))
 
     def _snapshot(self, demands: Sequence[Demand], ends_ns: int | None) -> Flow[Snapshot]:
         try:
             snapshot: Snapshot = yield self._layer.snapshot(demands, ends_ns or stopwatch() + self._deadline_ns)
         except StoreUnavailable as error:
-            if self._on_error == "raise":
-                raise
-            self._note(error, 0)
-            return self._local.snapshot(self._of_share(demands))
+            peeked: Outcome = yield self.execute([_as_peek(demand) for demand in demands])
+            if not peeked.degraded:  # the store does decide
+                self._notices.note("degraded", f"{error.reason}; {_NO_FORECAST}", 0, detail=error)
+                raise StoreUnavailable(str(error), away=False, answered=True, reason=error.reason) from error
+            return self._local.snapshot(self._of_share(demands))._replace(degraded=True)
         return snapshot
 
     def instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Outcome:

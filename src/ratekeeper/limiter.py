@@ -124,7 +124,7 @@ class _Limiter:
 
     @property
     def timer(self) -> Clock:
-        """The clock that times waits: the one that was passed, or a monotonic one."""
+        """The clock that times waits: the one that was passed if it is moved by hand, otherwise a monotonic one."""
         return self._waiting.timer
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The order of waiters: queues of places, and a forecast of when each waiter will leave its place.
+"""The order of waiters: queues of places.
 
 Callers that wait for the same keys are in one queue, and only the first in a queue tries. The first in several queues
 may share a key, such as a tenant's. Each of them claims the one key that keeps it waiting longest, and later callers
@@ -11,19 +11,23 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from bisect import insort
+from bisect import bisect_left, insort
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ratekeeper import forks
-from ratekeeper.algorithms.rule import Step
+from ratekeeper import event_loops, forks
 from ratekeeper.clock import Clock
-from ratekeeper.stores.breaker import PROBE_US
-from ratekeeper.stores.protocol import Demand, Snapshot
+from ratekeeper.forecasts import Outlook
+from ratekeeper.stores.protocol import Demand
 
 if TYPE_CHECKING:
     import asyncio
+
+_ONE_KEY = 2  # parts of a queue's name
+_PAUSE_NS = 250_000_000
+_PAUSE_EACH_NS = 400_000
 
 
 def _seconds(clock: Clock, until_ns: int | None) -> float | None:
@@ -49,20 +53,25 @@ class Waiter:
         with suppress(RuntimeError):  # woken already
             self._woken.release()
 
-    def sleep_until(self, until_ns: int | None) -> None:
-        """Sleep until this time on the clock, or until woken; None: only until woken."""
+    def sleep_until(self, until_ns: int | None) -> int:
+        """Sleep until this time on the clock, or until woken; None: only until woken.
+
+        Return by how much the clock was set back meanwhile.
+        """
+        began_ns = self._clock()
         unsubscribe = self._subscribe(self.wake) if self._subscribe else bool
         try:
             self.sleep(_seconds(self._clock, until_ns))
         finally:
             unsubscribe()
+        return max(0, began_ns - self._clock())
 
     def sleep(self, seconds: float | None) -> None:
         self._woken.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
 
 class AsyncWaiter:
-    """A `Waiter` that sleeps in an event loop."""
+    """A `Waiter` that sleeps in an event loop, which keeps it and its task alive meanwhile."""
 
     def __init__(self, clock: Clock) -> None:
         import asyncio
@@ -71,26 +80,34 @@ class AsyncWaiter:
         self._clock = clock
         self._subscribe = getattr(clock, "subscribe", None)
         self._event = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        event_loops.watch(self.loop, _all_queues.closed)
 
     def wake(self) -> None:
         """End its sleep, or its next sleep if it is awake. Any thread may call this."""
         with suppress(RuntimeError):  # the loop is closed: no caller waits there any more
-            self._loop.call_soon_threadsafe(self._event.set)
+            self.loop.call_soon_threadsafe(self._event.set)
 
-    async def sleep_until(self, until_ns: int | None) -> None:
-        """Sleep until this time on the clock, or until woken; None: only until woken."""
+    async def sleep_until(self, until_ns: int | None) -> int:
+        """Sleep until this time on the clock, or until woken; None: only until woken.
+
+        Return by how much the clock was set back meanwhile.
+        """
+        began_ns = self._clock()
         unsubscribe = self._subscribe(self.wake) if self._subscribe else bool
         try:
             await self.sleep(_seconds(self._clock, until_ns))
         finally:
             unsubscribe()
+        return max(0, began_ns - self._clock())
 
     async def sleep(self, seconds: float | None) -> None:
-        alarm = None if seconds is None else self._loop.call_later(seconds, self._event.set)
+        alarm = None if seconds is None else self.loop.call_later(seconds, self._event.set)
+        event_loops.keep(self.loop, self)
         try:
             await self._event.wait()
         finally:
+            event_loops.let_go(self.loop, self)
             if alarm is not None:
                 alarm.cancel()
         self._event.clear()
@@ -100,8 +117,8 @@ class Queue:
     """The places of callers that wait for the same keys, as weak references: abandoned waiters drop out."""
 
     def __init__(self) -> None:
-        self.places: dict[int, weakref.ref[Place]] = {}  # by ticket
-        self.forecast: Forecast | None = None
+        self.places: OrderedDict[int, weakref.ref[Place]] = OrderedDict()  # by ticket; a dict is slow to find the first
+        self.outlook: Outlook | None = None  # once a caller with a timeout waits
 
     def present(self) -> list[Place]:
         """Return all places in the queue, in the order of arrival."""
@@ -123,43 +140,63 @@ class Queue:
 class Place:
     """A place in the queue for some keys. Its kind is what it waits for there: its turn, or its departure."""
 
-    def __init__(self, queues: Queues, kind: str, waiter: Waiter | AsyncWaiter, demands: Sequence[Demand]) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        kind: str,
+        waiter: Waiter | AsyncWaiter,
+        demands: Sequence[Demand],
+        deadline_ns: int | None = None,
+    ) -> None:
         self.waiter = waiter
         self.demands = demands
+        self.deadline_ns = deadline_ns
         name = (kind, *map(identity, demands))
         self.served = False
         self.asking = False  # whether its hit is in flight: the store may or may not have counted it
-        self.leaves_ns: int | None = None  # when, on the timer, if the queue's forecast includes this place
+        self.leaves_ns: int | None = None  # when, on the timer, as far as that is known
+        self.counted_in = 0  # the number of the forecast that counts it
         self._queues = queues
         self._name = name
         with queues.lock:
-            self._ticket = ticket = next(queues.tickets)
-            self.queue = queues.by_name.setdefault(name, Queue())
-            self.came_first = not self.queue.places
-            self.queue.places[ticket] = weakref.ref(self, lambda _: queues.leave(name, ticket))
+            self.ticket = ticket = next(queues.tickets)
+            self.queue = queue = queues.by_name.get(name) or Queue()
+            self.came_first = not queue.places
+            queue.places[ticket] = weakref.ref(self, lambda _: queues.leave(name, ticket))
+            if queues.by_name.get(name) is not queue:  # it is new, or its last place was garbage-collected meanwhile
+                queues.add(name, queue)
 
     def is_first(self) -> bool:
         with self._queues.lock:
             return self.queue.first() is self
 
-    def ahead(self) -> list[Place]:
-        """Return the places ahead that still wait, in the order of arrival."""
+    def outlook(self, timer_ns: int) -> Outlook | None:
+        """Return the forecast of this queue, if there is one or this place needs one; it counts this place."""
         with self._queues.lock:
-            places = self.queue.present()
-        return [place for place in places[: places.index(self)] if not place.served]
+            outlook = self.queue.outlook
+            if outlook is not None:
+                outlook.join(self, timer_ns)
+            elif self.deadline_ns is not None:
+                outlook = self.queue.outlook = Outlook(self._queues.lock, self.queue.places)
+        return outlook
 
-    def was_denied(self) -> None:
-        """Discard the forecast if it was made while this hit was in flight, and so does not include it."""
-        with self._queues.lock:
-            behind = self.queue.present() if self.leaves_ns is None and self.queue.forecast is not None else []
-            self.queue.forecast = None if behind else self.queue.forecast
-        for place in behind:
-            place.leaves_ns = None
-            place.waiter.wake()
+    def set_back(self, by_ns: int, timer_ns: int) -> None:
+        """Note that the clock was set back, to this time."""
+        if self.deadline_ns is not None:
+            self.deadline_ns -= by_ns
+        if self.queue.outlook is not None:
+            self.queue.outlook.set_back(self, timer_ns)
+
+    def was_denied(self, timer_ns: int, degraded: bool) -> None:
+        """Note that this place's hit was denied: by the store, or by the fallback."""
+        if degraded:
+            self._queues.degraded[self.ticket] = self.waiter
+        if self.queue.outlook is not None:
+            self.queue.outlook.was_denied(self, timer_ns, degraded)
 
     def claim(self, demand: Demand) -> None:
         """Claim this demand's key, ahead of all later callers."""
-        self._queues.claim(self._ticket, identity(demand), self.waiter)
+        self._queues.claim(self.ticket, identity(demand), self.waiter)
 
     def must_yield(self) -> bool:
         """Tell whether an earlier caller waits for one of these keys; if so, claim that key too."""
@@ -169,14 +206,14 @@ class Place:
     def _must_yield(self) -> bool:
         # No loop within a `with`: from Python 3.12 on, a signal at its jump back would leave the lock locked.
         for demand in self.demands:
-            if self._queues.claimed_before(self._ticket, identity(demand)):
+            if self._queues.claimed_before(self.ticket, identity(demand)):
                 self.claim(demand)
                 return True
         return False
 
     def leave(self) -> None:
         """Leave the queue, unless already done, and wake the next first place."""
-        self._queues.leave(self._name, self._ticket, as_foreseen=self.served or self.leaves_ns is None)
+        self._queues.leave(self._name, self.ticket, self)
 
 
 class Queues:
@@ -189,12 +226,22 @@ class Queues:
         """Forget all waiters."""
         self.lock = threading.RLock()  # a garbage-collected place leaves its queue at any moment
         self.tickets = itertools.count()  # the order of arrival
-        self.by_name: dict[Hashable, Queue] = {}
+        self.by_name: dict[tuple[Hashable, ...], Queue] = {}
+        self._of_several: dict[Hashable, set[tuple[Hashable, ...]]] = {}  # by key: the names of queues for several keys
         self.claims: dict[Hashable, list[int]] = {}  # by key: the tickets of the places that wait for it, in order
+        self.degraded: dict[int, Waiter | AsyncWaiter] = {}  # by ticket: those whom the fallback denied
         self._claimed: dict[int, tuple[Hashable, Waiter | AsyncWaiter]] = {}  # by ticket
 
-    def leave(self, name: Hashable, ticket: int, *, as_foreseen: bool = False) -> None:
-        """Remove a place from its queue and wake the next first place."""
+    def add(self, name: tuple[Hashable, ...], queue: Queue) -> None:
+        """Add a queue; its name is the kind of its places and the identities of its keys."""
+        self.by_name[name] = queue
+        if len(name) > _ONE_KEY:
+            for key in name[1:]:
+                self._of_several.setdefault(key, set()).add(name)
+
+    def leave(self, name: tuple[Hashable, ...], ticket: int, place: Place | None = None) -> None:
+        """Remove a place (None: it is garbage) from its queue, and wake the next first place."""
+        self.degraded.pop(ticket, None)
         with self.lock:
             if ticket in self._claimed:
                 self._disclaim(ticket)
@@ -203,13 +250,22 @@ class Queues:
                 return
             del queue.places[ticket]
             if not queue.places:
-                del self.by_name[name]
+                self._remove(name)
                 return
-            if not as_foreseen:
-                queue.forecast = None  # the places behind move up
+            if queue.outlook is not None:
+                queue.outlook.left(ticket, place)
             following = queue.first()
         if following is not None:
             following.waiter.wake()
+
+    def _remove(self, name: tuple[Hashable, ...]) -> None:
+        del self.by_name[name]
+        if len(name) > _ONE_KEY:
+            for key in name[1:]:
+                names = self._of_several.get(key, set())
+                names.discard(name)
+                if not names:
+                    self._of_several.pop(key, None)
 
     def claim(self, ticket: int, key: Hashable, waiter: Waiter | AsyncWaiter) -> None:
         """Note that the place with this ticket waits for this key, and for no other."""
@@ -231,65 +287,58 @@ class Queues:
         """Give up a claim, and wake the place that is then the first to wait for that key."""
         key = self._claimed[ticket][0]
         claims = self.claims.get(key, [])
-        if ticket in claims:  # not if an interruption came in between
-            claims.remove(ticket)
+        at = bisect_left(claims, ticket)
+        if ticket in claims[at : at + 1]:  # not if an interruption came in between
+            del claims[at]
         if claims:
             self._claimed[claims[0]][1].wake()
         else:
             self.claims.pop(key, None)
         del self._claimed[ticket]
 
+    @property
+    def pause_ns(self) -> int:
+        """How long to sleep until the store is asked again that did not decide: for all callers together, briefly."""
+        return max(_PAUSE_NS, len(self.degraded) * _PAUSE_EACH_NS)
+
+    def store_is_back_for(self, place: Place) -> None:
+        """Wake all whom the fallback denied if the store, where it denied this place before, now decides."""
+        if self.degraded.pop(place.ticket, None) is None:
+            return
+        others, self.degraded = self.degraded, {}
+        for waiter in others.values():
+            waiter.nudged = True
+            waiter.wake()
+
+    def drop_those_in(self, loop: object) -> None:
+        """Remove the places of callers in this event loop, which was closed."""
+        for name, queue in list(self.by_name.items()):
+            for ticket, held in list(queue.places.items()):
+                place = held()
+                if place is not None and getattr(place.waiter, "loop", None) is loop:
+                    self.leave(name, ticket, place)
+
     def nudge(self, demands: Sequence[Demand]) -> None:
         """Let the first place of each queue for one of these keys try again, because usage was given back."""
         if not self.by_name:
             return
-        keys = {identity(demand) for demand in demands}
         with self.lock:
-            self._nudge(keys)
+            self._nudge(demands)
 
-    def _nudge(self, keys: set[Hashable]) -> None:
-        for queue in list(self.by_name.values()):  # a garbage-collected place may leave meanwhile
-            place = queue.first()
-            if place is not None and not keys.isdisjoint(map(identity, place.demands)):
-                queue.forecast = None
+    def _nudge(self, demands: Sequence[Demand]) -> None:
+        names: set[tuple[Hashable, ...]] = set()
+        for demand in demands:
+            key = identity(demand)
+            names.add(("turn", key))
+            names |= self._of_several.get(key, set())
+        for name in names:
+            queue = self.by_name.get(name)
+            place = None if queue is None else queue.first()
+            if queue is not None and place is not None:
+                if queue.outlook is not None:
+                    queue.outlook.gained()
                 place.waiter.nudged = True
                 place.waiter.wake()
-
-
-class Forecast:
-    """When the places in a queue will be admitted if no other request comes, computed on copies of the states."""
-
-    def __init__(self, snapshot: Snapshot, timer_ns: int) -> None:
-        self._rules = snapshot.rules
-        self._states = list(snapshot.states)
-        self._at_us = snapshot.now_us
-        self._timer_offset_ns = timer_ns - snapshot.now_us * 1000
-
-    def foresee(self, place: Place, timer_ns: int, deadline: int | None = None) -> int:
-        """Return when, on the timer, the last place in the queue will leave, and include it if that is in time."""
-        costs = [demand.cost for demand in place.demands]
-        at_us = max(self._at_us, (timer_ns - self._timer_offset_ns) // 1000)
-        while True:
-            steps = self._steps(costs, at_us, consume=False)
-            denied = [step[3] for step in steps if not step[1]]
-            if not denied:
-                break
-            if None in denied:  # more than this process's share of the limit: at best the store is back then
-                at_us += PROBE_US
-                break
-            at_us += max(retry for retry in denied if retry is not None)
-        leaves_ns = (at_us + max(step[5] for step in steps)) * 1000 + self._timer_offset_ns
-        if deadline is None or leaves_ns <= deadline:
-            self._at_us = at_us
-            self._states = [step[0] for step in self._steps(costs, at_us, consume=True)]
-            place.leaves_ns = leaves_ns
-        return leaves_ns
-
-    def _steps(self, costs: Sequence[int], at_us: int, *, consume: bool) -> list[Step]:
-        return [
-            rule.decide(state, at_us, cost, consume)
-            for rule, state, cost in zip(self._rules, self._states, costs, strict=True)
-        ]
 
 
 class _AllQueues:
@@ -301,6 +350,13 @@ class _AllQueues:
 
     def of(self, store: Any) -> Queues:
         return self._of.get(store) or self._of.setdefault(store, Queues())  # one C call: all threads get the same
+
+    def closed(self, loop: weakref.ref[Any]) -> None:
+        """Let those who waited in an event loop that was closed drop out."""
+        it = loop()
+        for queues in list(self._of.values()):
+            if it is not None:  # otherwise they are garbage as well
+                queues.drop_those_in(it)
 
     def after_fork(self) -> None:
         """Start with empty queues: the waiters do not exist in the child."""

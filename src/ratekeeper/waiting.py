@@ -9,15 +9,17 @@ from typing import Any, cast
 
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Decision
-from ratekeeper.errors import InvalidRule, RateLimited
+from ratekeeper.errors import InvalidRule, RateLimited, StoreUnavailable
 from ratekeeper.flows import Flow, if_abandoned, run_async
+from ratekeeper.forecasts import Outlook
 from ratekeeper.leases import Leases
-from ratekeeper.queues import AsyncWaiter, Forecast, Place, Queues, Waiter
+from ratekeeper.queues import AsyncWaiter, Place, Queues, Waiter
 from ratekeeper.rates import show
 from ratekeeper.ruleset import Ruleset, admits, give_backs
 from ratekeeper.stores.protocol import Demand, Layer, Outcome, Snapshot
 
 _FOR_EVER = 10**10  # seconds: three centuries
+_ASK_AGAIN_NS = 1_000_000_000
 
 Admitted = tuple[Decision, Outcome]
 
@@ -30,10 +32,10 @@ class Waiting:
     ) -> None:
         """`layer` is the layer below the leases: a waiter first gives back the units that `leases` hold of its keys."""
         self.queues = queues
-        self.timer = clock or stopwatch  # not the wall clock, which may step
+        # Waits are timed by a clock that never steps, except for one that wakes its waiters when it is moved.
+        self.timer = clock if clock is not None and hasattr(clock, "subscribe") else stopwatch
         self._ruleset = ruleset
         self._layer = layer
-        self._clock = clock
         self._leases = leases
 
     @property
@@ -49,12 +51,12 @@ class Waiting:
         for demand in demands:
             if demand.cost > demand.binding.rule.limit:
                 raise RateLimited((yield from self._standing(demands)))
-        deadline = None if timeout is None else self.timer() + round(timeout * 1e9)
-        turn = Place(self.queues, "turn", waiter, demands)
+        deadline_ns = None if timeout is None else self.timer() + round(timeout * 1e9)
+        turn = Place(self.queues, "turn", waiter, demands, deadline_ns)
         try:
             if not turn.came_first:
-                yield from self._wait_for_turn(turn, deadline)
-            decision, outcome, answered_ns = yield from self._until_admitted(turn, deadline)
+                yield from self._wait_for_turn(turn)
+            decision, outcome, answered_ns = yield from self._until_admitted(turn)
             turn.served = True
             if self._ruleset.shapes:  # even with no delay: callers that depart earlier may be slow to wake up
                 yield from self._until_departed(turn, answered_ns + round(decision.delay * 1e6) * 1000, outcome)
@@ -68,7 +70,7 @@ class Waiting:
 
     def _timer_at(self, now_us: int) -> int:
         """Return the timer's reading at this time on the store's clock, which was just now."""
-        return self.timer() if self._clock is None else now_us * 1000
+        return self.timer() if self.timer is stopwatch else now_us * 1000
 
     def _until_departed(self, turn: Place, departure_ns: int, outcome: Outcome) -> Flow[None]:
         departing = Place(self.queues, "departure", turn.waiter, turn.demands)
@@ -78,7 +80,7 @@ class Waiting:
                 is_first = departing.is_first()
                 if is_first and self.timer() >= departure_ns:
                     return
-                yield departing.waiter.sleep_until(departure_ns if is_first else None)
+                departure_ns -= yield departing.waiter.sleep_until(departure_ns if is_first else None)
         except GeneratorExit:  # garbage-collected, perhaps while this thread is inside the store: do not enter it
             raise
         except BaseException:
@@ -87,81 +89,104 @@ class Waiting:
         finally:
             departing.leave()
 
-    def _wait_for_turn(self, turn: Place, deadline: int | None) -> Flow[None]:
-        if deadline is None and turn.queue.forecast is not None:
-            yield from self._refuse_the_hopeless(turn, deadline)
+    def _sleep(self, turn: Place, until_ns: int | None) -> Flow[bool]:
+        """Sleep until this time or until woken; return whether the clock was set back meanwhile."""
+        set_back_ns = yield turn.waiter.sleep_until(until_ns)
+        if set_back_ns:
+            turn.set_back(set_back_ns, self.timer())
+        return bool(set_back_ns)
+
+    def _wait_for_turn(self, turn: Place) -> Flow[None]:
+        outlook = turn.outlook(self.timer())
         while not turn.is_first():
-            if deadline is not None and self.timer() >= deadline:
+            if turn.deadline_ns is None or outlook is None:
+                yield from self._sleep(turn, None)
+            elif self.timer() >= turn.deadline_ns:
                 raise RateLimited((yield from self._standing(turn.demands))._replace(allowed=False))
-            if deadline is not None and turn.leaves_ns is None:
-                yield from self._refuse_the_hopeless(turn, deadline)
+            elif turn.leaves_ns is None and outlook.begin(turn):
+                yield from self._foresee(turn, outlook)
+            elif turn.leaves_ns is not None and turn.leaves_ns > turn.deadline_ns:
+                standing = yield from self._standing(turn.demands)
+                retry_after = max(0.0, (turn.leaves_ns - self.timer()) / 1e9)
+                raise RateLimited(standing._replace(allowed=False, retry_after=retry_after))
             else:
-                yield turn.waiter.sleep_until(deadline)
+                yield from self._sleep(turn, turn.deadline_ns)
 
-    def _refuse_the_hopeless(self, turn: Place, deadline: int | None) -> Flow[None]:
-        """Raise at once if even the best case is too late; otherwise add this turn to the queue's forecast."""
-        queue = turn.queue
-        forecast = queue.forecast
-        if forecast is None:
-            snapshot: Snapshot = yield self._layer.snapshot(turn.demands)
-            forecast = Forecast(snapshot, self._timer_at(snapshot.now_us))
-        with self.queues.lock:
-            if queue.forecast is None:
-                queue.forecast = forecast
-                for place in turn.ahead():
-                    if not place.asking:  # counting it twice would refuse callers that are in time
-                        forecast.foresee(place, self.timer())
-            leaves_ns = turn.leaves_ns  # already set if a caller behind was faster
-            if leaves_ns is None:
-                leaves_ns = queue.forecast.foresee(turn, self.timer(), deadline)
-        if deadline is not None and leaves_ns > deadline:
-            standing = yield from self._standing(turn.demands)
-            retry_after = max(0.0, (leaves_ns - self.timer()) / 1e9)
-            raise RateLimited(standing._replace(allowed=False, retry_after=retry_after))
+    def _foresee(self, turn: Place, outlook: Outlook) -> Flow[None]:
+        """Work on the forecast of the queue, for all who are in it."""
+        try:
+            first = turn.queue.first()
+            if outlook.needs_snapshot and first is not None and first.asking:
+                yield from self._sleep(turn, turn.deadline_ns)  # whether the snapshot counts that hit is not known
+                if turn.is_first():
+                    return
+            if outlook.needs_snapshot:
+                try:
+                    snapshot: Snapshot = yield self._layer.snapshot(turn.demands)
+                except StoreUnavailable as error:
+                    if not error.answered:
+                        raise
+                    again_ns = self.timer() + _ASK_AGAIN_NS  # the store decides, but had no time for a snapshot
+                    yield from self._sleep(turn, min(again_ns, turn.deadline_ns or again_ns))
+                    return
+                outlook.start(snapshot, self._timer_at(snapshot.now_us))
+            while outlook.work(self.timer()) and not turn.is_first():
+                yield turn.waiter.sleep(0.0)  # an event loop has other things to do as well
+        finally:
+            outlook.end(turn)
 
-    def _until_admitted(self, turn: Place, deadline: int | None) -> Flow[tuple[Decision, Outcome, int]]:
+    def _until_admitted(self, turn: Place) -> Flow[tuple[Decision, Outcome, int]]:
         """Try, and retry when the answer says; return the decision, the outcome and its time on the timer."""
         demands = turn.demands
         while True:
             if self.queues.claims and turn.must_yield():
-                yield from self._yield_to_others(turn, deadline)
+                yield from self._yield_to_others(turn)
             turn.waiter.nudged = False
-            if self._ruleset.shapes and deadline is not None:  # do not take capacity that would be given back at once
-                outcome = yield self._layer.execute(_as_peeks(demands))
-                decision = self._ruleset.decision(demands, outcome)
-                late_by = _late_by(decision, self._timer_at(outcome.now_us), deadline)
-                if late_by > 0:
-                    raise RateLimited(decision._replace(allowed=False, retry_after=late_by))
+            if self._ruleset.shapes and turn.deadline_ns is not None:
+                yield from self._refuse_late_departure(turn, turn.deadline_ns)
             turn.asking = True
             outcome = yield self._hit(demands)
             turn.asking = False
+            if self.queues.degraded and not outcome.degraded:
+                self.queues.store_is_back_for(turn)
             answered_ns = self._timer_at(outcome.now_us)
             decision = self._ruleset.decision(demands, outcome)
             if decision.allowed:
-                late_by = 0.0 if deadline is None else _late_by(decision, answered_ns, deadline)
+                late_by = 0.0 if turn.deadline_ns is None else _late_by(decision, answered_ns, turn.deadline_ns)
                 if late_by > 0:  # another caller took the capacity that the peek saw
                     yield from self._give_back(demands, outcome)
                     raise RateLimited(decision._replace(allowed=False, retry_after=late_by))
                 return decision, outcome, answered_ns
-            turn.was_denied()
+            turn.was_denied(self.timer(), outcome.degraded)
             never = decision.retry_after == math.inf
             retry_ns = math.inf if never else answered_ns + round(decision.retry_after * 1e6) * 1000
-            if never or retry_ns > (math.inf if deadline is None else deadline):
+            if never or retry_ns > (math.inf if turn.deadline_ns is None else turn.deadline_ns):
                 raise RateLimited(decision)
             turn.claim(max(zip(demands, outcome.answers, strict=True), key=lambda each: each[1][2] or 0)[0])
-            while self.timer() < retry_ns and not turn.waiter.nudged:
-                yield turn.waiter.sleep_until(int(retry_ns))
+            if outcome.degraded:  # notice when the store is back
+                retry_ns = min(retry_ns, self.timer() + self.queues.pause_ns)
+            is_set_back = False
+            while self.timer() < retry_ns and not (turn.waiter.nudged or is_set_back):
+                is_set_back = yield from self._sleep(turn, int(retry_ns))
 
-    def _yield_to_others(self, turn: Place, deadline: int | None) -> Flow[None]:
+    def _refuse_late_departure(self, turn: Place, deadline_ns: int) -> Flow[None]:
+        """Raise if the request would depart too late; so nothing is taken that would be given back at once."""
+        outcome = yield self._layer.execute(_as_peeks(turn.demands))
+        decision = self._ruleset.decision(turn.demands, outcome)
+        late_by = _late_by(decision, self._timer_at(outcome.now_us), deadline_ns)
+        if late_by > 0:
+            raise RateLimited(decision._replace(allowed=False, retry_after=late_by))
+
+    def _yield_to_others(self, turn: Place) -> Flow[None]:
         """Wait until no earlier caller in another queue waits for one of these keys."""
-        if deadline is not None:
+        if turn.deadline_ns is not None:
             standing = yield from self._standing(turn.demands)
-            if self.timer() + standing.retry_after * 1e9 > deadline:
+            if self.timer() + standing.retry_after * 1e9 > turn.deadline_ns:
                 raise RateLimited(standing)
         while turn.must_yield():
-            if deadline is not None and self.timer() >= deadline:
+            if turn.deadline_ns is not None and self.timer() >= turn.deadline_ns:
                 raise RateLimited((yield from self._standing(turn.demands))._replace(allowed=False))
-            yield turn.waiter.sleep_until(deadline)
+            yield from self._sleep(turn, turn.deadline_ns)
 
     def _hit(self, demands: Sequence[Demand]) -> Any:
         outcome = self._layer.execute(demands)

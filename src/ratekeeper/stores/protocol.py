@@ -86,6 +86,8 @@ class Snapshot(NamedTuple):
     now_us: int
     rules: Sequence[Rule]
     states: Sequence[Any]
+    degraded: bool = False
+    """Whether these are the states of the fallback, and not of the store."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,244 @@
+"""Long queues: what it costs to join and to leave them, who drops out of them, and that nothing is left of them."""
+
+import asyncio
+import gc
+from itertools import pairwise
+
+import pytest
+
+from ratekeeper import AsyncLimiter, LeakyBucket, Limiter, RateLimited, TokenBucket, queues
+from ratekeeper.algorithms.bucket import Bucket
+from ratekeeper.stores import MemoryStore
+from ratekeeper.testing import ManualClock
+from tests import inside
+from tests.waiters import Call, RecordingWaiter, in_line, until, until_async, waiters
+
+ONE_A_SECOND = TokenBucket(capacity=1, refill_rate=1)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """A list that grows with every step of a rule."""
+    steps = []
+    decide = Bucket.decide
+    monkeypatch.setattr(Bucket, "decide", lambda *args: steps.append(1) or decide(*args))
+    return steps
+
+
+def nothing_is_left(limiter):
+    lines = inside.queues(limiter)
+    return (lines.by_name, lines.claims, lines.degraded, lines._claimed, lines._of_several) == ({}, {}, {}, {}, {})
+
+
+async def line_of(limiter, count, timeout=100_000):
+    """Let tasks wait for an exhausted key."""
+    await limiter.hit("k")
+    tasks = [asyncio.create_task(limiter.wait("k", timeout=timeout)) for _ in range(count)]
+    await until_async(lambda: in_line(limiter) == count, "all in line")
+    return tasks
+
+
+async def cancelled(*tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# what it costs
+
+
+@pytest.mark.parametrize("timeout", [1, 100_000])
+def test_joining_and_leaving_a_queue_costs_work_in_proportion_to_the_number_of_callers(clock, steps, timeout):
+    """In the middle of the queue one leaves and at its end one joins, again and again."""
+
+    async def steps_of(count):
+        limiter = AsyncLimiter(ONE_A_SECOND, clock=clock)
+        tasks = await line_of(limiter, 2 * count)
+        steps.clear()
+        joined = []
+        for leaves in tasks[count // 2 : count // 2 + count]:
+            await cancelled(leaves)
+            joined.append(asyncio.create_task(limiter.wait("k", timeout=timeout)))
+            await asyncio.sleep(0)
+        total = len(steps)
+        await cancelled(*tasks, *joined)
+        assert nothing_is_left(limiter)
+        return total
+
+    few, many = asyncio.run(steps_of(100)), asyncio.run(steps_of(800))
+    assert many < 10 * few
+
+
+def test_a_hopeless_wait_is_refused_at_once_however_much_the_queue_changes(clock):
+    async def scenario():
+        limiter = AsyncLimiter(ONE_A_SECOND, clock=clock)
+        tasks = await line_of(limiter, 500)
+        for leaves in tasks[100:200]:
+            await cancelled(leaves)
+            refused = asyncio.create_task(limiter.wait("k", timeout=300))
+            await until_async(refused.done, "the refusal")
+            with pytest.raises(RateLimited):
+                await refused
+        await cancelled(*tasks)
+
+    asyncio.run(scenario())
+
+
+def test_a_caller_that_is_in_time_because_others_left_is_not_refused(clock):
+    async def scenario():
+        limiter = AsyncLimiter(ONE_A_SECOND, clock=clock)
+        tasks = await line_of(limiter, 500)
+        for leaves in tasks[100:200]:
+            await cancelled(leaves)
+            joined = asyncio.create_task(limiter.wait("k", timeout=500))  # which is just enough
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not joined.done()
+            await cancelled(joined)
+        joined = asyncio.create_task(limiter.wait("k", timeout=401))
+        await asyncio.sleep(0)
+        await cancelled(*tasks)
+        clock.advance(1)
+        assert (await joined).allowed
+
+    asyncio.run(scenario())
+
+
+def test_a_forecast_for_a_long_queue_does_not_hold_up_the_event_loop(clock, steps):
+    async def scenario():
+        limiter = AsyncLimiter(ONE_A_SECOND, clock=clock)
+        tasks = await line_of(limiter, 3000)
+        await cancelled(tasks[10])
+        steps.clear()
+        newcomer = asyncio.create_task(limiter.wait("k", timeout=2999.5))
+        seen = [0]
+        while not newcomer.done():
+            await asyncio.sleep(0)
+            seen.append(len(steps))
+        with pytest.raises(RateLimited) as raised:
+            await newcomer
+        await cancelled(*tasks)
+        return raised.value.decision.retry_after, max(after - before for before, after in pairwise(seen))
+
+    retry_after, at_once = asyncio.run(scenario())
+    assert retry_after == 3000.0
+    assert at_once < 1000
+
+
+def test_usage_that_is_given_back_concerns_only_the_queues_of_its_key(clock, monkeypatch):
+    looked_at = []
+    first = queues.Queue.first
+    monkeypatch.setattr(queues.Queue, "first", lambda queue: looked_at.append(1) or first(queue))
+
+    async def looks_with(count):
+        limiter = AsyncLimiter({"user": ONE_A_SECOND, "tenant": TokenBucket(1000, 1)}, clock=clock)
+        keys = [{"user": f"user {number}", "tenant": f"tenant {number // 2}"} for number in range(count)]
+        for key in keys:
+            await limiter.hit(key)
+        tasks = [asyncio.create_task(limiter.wait(key)) for key in keys]
+        await until_async(lambda: in_line(limiter) == count, "all in line")
+        looked_at.clear()
+        await limiter.refund({"user": "somebody", "tenant": "tenant 0"})
+        total = len(looked_at)
+        await cancelled(*tasks)
+        assert nothing_is_left(limiter)
+        return total
+
+    assert asyncio.run(looks_with(20)) == asyncio.run(looks_with(200)) == 2
+
+
+# who drops out
+
+
+def test_a_task_in_line_that_nobody_holds_is_served_all_the_same():
+    async def scenario():
+        limiter = AsyncLimiter(TokenBucket(capacity=1, refill_rate=20))
+        served = []
+
+        async def wait(name):
+            await limiter.wait("k")
+            served.append(name)
+
+        await limiter.hit("k")
+        for name in "abc":
+            asyncio.ensure_future(wait(name))  # noqa: RUF006 - held by nobody
+            await asyncio.sleep(0)
+        gc.collect()
+        await until_async(lambda: len(served) == 3, "three served")
+        return served
+
+    assert asyncio.run(scenario()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("shaping", [False, True])
+def test_a_task_whose_event_loop_was_closed_drops_out(clock, monkeypatch, shaping):
+    monkeypatch.setattr("ratekeeper.queues.Waiter", RecordingWaiter)
+    rule = LeakyBucket(5, 1, "shaping") if shaping else ONE_A_SECOND
+    limiter = Limiter(rule, clock=clock)
+    limiter.hit("k")
+    waiting = AsyncLimiter(rule, limiter.store, clock=clock)
+    loop = asyncio.new_event_loop()
+    held = loop.create_task(waiting.wait("k"))
+    loop.run_until_complete(asyncio.sleep(0))
+    behind = Call(limiter.wait, "k")
+    until(lambda: len(waiters(limiter, "departure" if shaping else "turn")) == 2, "two in line")
+    loop.close()
+    clock.advance(2)
+    assert behind.outcome().allowed
+    assert not held.done()  # nobody told it
+    del held
+    gc.collect()
+    assert nothing_is_left(limiter)
+
+
+def test_a_closed_event_loop_takes_nobody_of_another_one_along(clock):
+    limiter = AsyncLimiter(ONE_A_SECOND, clock=clock)
+    loops = [asyncio.new_event_loop() for _ in range(2)]
+    loops[0].run_until_complete(limiter.hit("k"))
+    tasks = [loop.create_task(limiter.wait("k")) for loop in loops for _ in range(2)]
+    for loop in loops:
+        loop.run_until_complete(asyncio.sleep(0))
+    assert in_line(limiter) == 4
+    loops[0].close()
+    assert in_line(limiter) == 2
+    for task in tasks[2:]:
+        clock.advance(1)
+        assert loops[1].run_until_complete(task).allowed
+    loops[1].close()
+    assert nothing_is_left(limiter)
+
+
+def test_a_forecast_in_an_event_loop_that_was_closed_is_made_in_another_one(clock):
+    class Slow(MemoryStore):
+        """A store whose first snapshot never comes."""
+
+        snapshots = 0
+
+        def snapshot(self, demands, ends_ns=None):
+            self.snapshots += 1
+            return asyncio.Event().wait() if self.snapshots == 1 else super().snapshot(demands, ends_ns)
+
+    store = Slow()
+    limiter = AsyncLimiter(ONE_A_SECOND, store, clock=clock)
+    closed, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+    other.run_until_complete(limiter.hit("k"))
+    first = other.create_task(limiter.wait("k"))
+    other.run_until_complete(asyncio.sleep(0))
+    forecasts = closed.create_task(limiter.wait("k", timeout=60))
+    closed.run_until_complete(asyncio.sleep(0))
+    hopeless = other.create_task(limiter.wait("k", timeout=1.5))
+    other.run_until_complete(asyncio.sleep(0))
+    assert (store.snapshots, in_line(limiter)) == (1, 3)
+    closed.close()
+    with pytest.raises(RateLimited):
+        other.run_until_complete(hopeless)
+    clock.advance(1)
+    assert other.run_until_complete(first).allowed
+    other.close()
+    assert (store.snapshots, forecasts.done()) == (2, False)
+    assert nothing_is_left(limiter)
