@@ -12,6 +12,13 @@ def queues(limiter):
     return queues_of(limiter.store)
 
 
+def nobody_waits(limiter):
+    """Whether nothing is left of those who waited on the limiter's store."""
+    waiting = queues(limiter)
+    left = (waiting.by_name, waiting.claims, waiting.degraded, waiting._claimed, waiting._of_several)
+    return left == ({}, {}, {}, {}, {})
+
+
 def demands(limiter, key, cost=1, operation="hit"):
     """What a call asks of a store."""
     return limiter._ruleset.demands(operation, key, cost)
@@ -73,11 +80,6 @@ def give_up_leases(limiter):
 def answers_took(limiter, seconds):
     """Let leases believe that the latest answer took so long."""
     limiter._leases._took_ns = int(seconds * 1e9)
-
-
-def claimed(queues):
-    """The keys that callers wait for, by ticket: none may stay behind."""
-    return queues._claimed
 
 
 def held_requests(gate):

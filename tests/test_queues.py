@@ -30,11 +30,6 @@ def steps(monkeypatch):
     return steps
 
 
-def nothing_is_left(limiter):
-    lines = inside.queues(limiter)
-    return (lines.by_name, lines.claims, lines.degraded, lines._claimed, lines._of_several) == ({}, {}, {}, {}, {})
-
-
 async def line_of(limiter, count, timeout=100_000):
     """Let tasks wait for an exhausted key."""
     await limiter.hit("k")
@@ -67,7 +62,7 @@ def test_joining_and_leaving_a_queue_costs_work_in_proportion_to_the_number_of_c
             await asyncio.sleep(0)
         total = len(steps)
         await cancelled(*tasks, *joined)
-        assert nothing_is_left(limiter)
+        assert inside.nobody_waits(limiter)
         return total
 
     few, many = asyncio.run(steps_of(100)), asyncio.run(steps_of(800))
@@ -146,7 +141,7 @@ def test_usage_that_is_given_back_concerns_only_the_queues_of_its_key(clock, mon
         await limiter.refund({"user": "somebody", "tenant": "tenant 0"})
         total = len(looked_at)
         await cancelled(*tasks)
-        assert nothing_is_left(limiter)
+        assert inside.nobody_waits(limiter)
         return total
 
     assert asyncio.run(looks_with(20)) == asyncio.run(looks_with(200)) == 2
@@ -193,7 +188,7 @@ def test_a_task_whose_event_loop_was_closed_drops_out(clock, monkeypatch, shapin
     assert not held.done()  # nobody told it
     del held
     gc.collect()
-    assert nothing_is_left(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_closed_event_loop_takes_nobody_of_another_one_along(clock):
@@ -210,7 +205,7 @@ def test_a_closed_event_loop_takes_nobody_of_another_one_along(clock):
         clock.advance(1)
         assert loops[1].run_until_complete(task).allowed
     loops[1].close()
-    assert nothing_is_left(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_forecast_in_an_event_loop_that_was_closed_is_made_in_another_one(clock):
@@ -241,4 +236,4 @@ def test_a_forecast_in_an_event_loop_that_was_closed_is_made_in_another_one(cloc
     assert other.run_until_complete(first).allowed
     other.close()
     assert (store.snapshots, forecasts.done()) == (2, False)
-    assert nothing_is_left(limiter)
+    assert inside.nobody_waits(limiter)

@@ -58,11 +58,6 @@ def seconds(clock):
     return (clock() - START * 10**9) / 10**9
 
 
-def nobody_waits(limiter):
-    lines = inside.queues(limiter)
-    return (lines.by_name, lines.claims, inside.claimed(lines)) == ({}, {}, {})
-
-
 class Waits:
     """Waits in threads, in the order in which they are started, and what came of them in the order of their ends."""
 
@@ -113,7 +108,7 @@ def test_what_is_admitted_at_once_does_not_wait(clock):
     limiter = Limiter(ONE_A_SECOND, clock=clock)
     decision = limiter.wait("k")
     assert (decision.allowed, decision.remaining) == (True, 0)
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_what_is_admitted_at_once_costs_one_hit(clock):
@@ -223,7 +218,7 @@ def test_threads_are_served_first_come_first_served_whatever_the_costs(clock):
     for _ in range(10):
         waits.advance(1, ends={5: 1, 6: 1, 9: 1, 10: 1}.get(seconds(clock) + 1, 0))
     assert waits.ended == [("a", 5), ("b", 6), ("c", 9), ("d", 10)]
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_tasks_are_served_first_come_first_served_whatever_the_costs(clock):
@@ -248,7 +243,7 @@ def test_tasks_are_served_first_come_first_served_whatever_the_costs(clock):
 
     limiter = asyncio.run(main())
     assert ended == [("a", 5), ("b", 6), ("c", 9), ("d", 10)]
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_threads_and_tasks_stand_in_one_line(clock):
@@ -282,7 +277,7 @@ def test_threads_and_tasks_stand_in_one_line(clock):
 
     limiter = asyncio.run(main())
     assert ended == [("thread 0", 1), ("task 1", 2), ("thread 2", 3), ("task 3", 4), ("thread 4", 5), ("task 5", 6)]
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_waiter_that_would_fit_does_not_overtake_one_that_does_not(clock):
@@ -363,7 +358,7 @@ def test_a_timeout_shorter_than_the_wait_is_refused_at_once(clock):
     with pytest.raises(RateLimited) as raised:
         Call(limiter.wait, "k", timeout=0.999999).outcome()
     assert (raised.value.decision.allowed, raised.value.decision.retry_after) == (False, 1.0)
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_timeout_just_as_long_as_the_wait_is_met(clock):
@@ -381,7 +376,7 @@ def test_a_cost_that_never_fits_is_refused_at_once(clock, timeout):
     with pytest.raises(RateLimited) as raised:
         Call(limiter.wait, "k", cost=2, timeout=timeout).outcome()
     assert raised.value.decision.retry_after == math.inf
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
     assert limiter.peek("k").remaining == 1
 
 
@@ -406,7 +401,7 @@ def test_a_timeout_that_those_ahead_make_impossible_is_refused_at_once(clock):
         Call(limiter.wait, "k", timeout=1.5).outcome()
     assert (raised.value.decision.allowed, raised.value.decision.retry_after) == (False, 2.0)
     waits.advance(1, ends=1)
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_timeout_that_those_ahead_leave_just_possible_is_met(clock):
@@ -475,7 +470,7 @@ def test_a_timeout_passes_while_waiting_when_a_plain_hit_overtakes_the_first_in_
     limiter.charge("k")
     waits.advance(1, ends=1)
     assert waits.ended == [("a refused", 1)]
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_timeout_passes_while_waiting_behind_others(clock):
@@ -492,7 +487,7 @@ def test_a_timeout_passes_while_waiting_behind_others(clock):
     assert waits.ended == [("b refused", 2)]
     waits.advance(1, ends=1)
     assert waits.ended == [("b refused", 2), ("a", 3)]
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_shaping_delay_longer_than_the_timeout_is_refused_at_once_and_consumes_nothing(clock):
@@ -502,7 +497,7 @@ def test_a_shaping_delay_longer_than_the_timeout_is_refused_at_once_and_consumes
         Call(limiter.wait, "k", timeout=2.5).outcome()
     assert (raised.value.decision.allowed, raised.value.decision.retry_after) == (False, 0.5)
     assert limiter.peek("k").remaining == 2
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_shaping_delay_just_as_long_as_the_timeout_is_met(clock):
@@ -533,7 +528,7 @@ def test_a_shaping_delay_that_another_request_made_too_long_meanwhile_is_given_b
         Call(limiter.wait, "k", timeout=2).outcome()
     assert (raised.value.decision.allowed, raised.value.decision.retry_after) == (False, 1.0)
     assert limiter.peek("k").remaining == 2
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_the_retry_after_of_a_refused_shaping_delay_is_true(clock):
@@ -557,7 +552,7 @@ def test_a_shaping_queue_that_is_full_counts_for_the_timeout(clock):
     # room for one is there after 1 s, and that one departs 4 s later
     with pytest.raises(RateLimited):
         Call(waited_with_steps, limiter, clock, timeout=4.5).outcome()
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def waited_with_steps(limiter, clock, timeout):
@@ -630,7 +625,7 @@ def test_a_cancelled_task_gives_its_place_back_and_the_next_moves_up(clock):
         assert (await second).allowed
         return limiter
 
-    assert nobody_waits(asyncio.run(main()))
+    assert inside.nobody_waits(asyncio.run(main()))
 
 
 def test_a_task_cancelled_in_the_middle_of_the_line_lets_those_behind_move_up(clock):
@@ -647,7 +642,7 @@ def test_a_task_cancelled_in_the_middle_of_the_line_lets_those_behind_move_up(cl
         await tasks[2]
         return limiter
 
-    assert nobody_waits(asyncio.run(main()))
+    assert inside.nobody_waits(asyncio.run(main()))
     assert seconds(clock) == 2
 
 
@@ -679,7 +674,7 @@ def test_a_cancelled_wait_with_wait_for_leaves_nobody_behind(clock):
             await asyncio.wait_for(limiter.wait("k"), 0.001)
         return limiter
 
-    assert nobody_waits(asyncio.run(main()))
+    assert inside.nobody_waits(asyncio.run(main()))
 
 
 def test_a_task_that_dies_with_its_event_loop_leaves_nobody_behind(clock):
@@ -692,7 +687,7 @@ def test_a_task_that_dies_with_its_event_loop_leaves_nobody_behind(clock):
 
     forgotten = []
     asyncio.run(main())
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
     clock.advance(1)  # nobody is there to be woken
 
 
@@ -740,7 +735,7 @@ def test_what_ends_a_sleep_early_gives_the_place_and_the_reservation_back(clock,
     with pytest.raises(KeyboardInterrupt):
         limiter.wait("k", 4)
     assert limiter.peek("k").remaining == 3
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 @needs_signals
@@ -758,7 +753,7 @@ def test_an_interrupted_thread_gives_its_place_back_and_the_next_moves_up(clock)
     interrupted(functools.partial(limiter.wait, "k"), two_in_line)
     clock.advance(1)
     assert behind[0].outcome().allowed
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 @needs_signals
@@ -767,7 +762,7 @@ def test_an_interrupted_departure_gives_its_reservation_back(clock):
     limiter.hit("k", 2)
     interrupted(functools.partial(limiter.wait, "k"), lambda: in_line(limiter, "departure") == 1)
     assert limiter.peek("k").remaining == 3
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_reservation_is_given_back_when_it_is_the_last_in_line(clock):
@@ -784,7 +779,7 @@ def test_a_reservation_is_given_back_when_it_is_the_last_in_line(clock):
         await asyncio.gather(*tasks[:2])
         return limiter
 
-    assert nobody_waits(asyncio.run(main()))
+    assert inside.nobody_waits(asyncio.run(main()))
 
 
 def test_a_reservation_in_the_middle_stays_empty_and_the_others_depart_when_they_would_have(clock):
@@ -809,7 +804,7 @@ def test_a_reservation_in_the_middle_stays_empty_and_the_others_depart_when_they
             await until_async(lambda expected=expected: len(ended) >= expected, f"{expected} ends")
         return limiter
 
-    assert nobody_waits(asyncio.run(main()))
+    assert inside.nobody_waits(asyncio.run(main()))
     assert ended == [("a", 1), ("c", 3)]
 
 
@@ -873,7 +868,7 @@ def test_an_async_refund_and_reset_wake_the_first_in_line(clock):
             assert (await waiter).allowed
         return limiter
 
-    assert nobody_waits(asyncio.run(main()))
+    assert inside.nobody_waits(asyncio.run(main()))
 
 
 def test_a_refund_that_is_too_small_lets_nobody_in(clock):
@@ -931,7 +926,7 @@ def test_threads_are_released_at_their_departure_times_in_order(clock):
     for _ in range(4):
         waits.advance(Fraction(1, 2), ends=1)
     assert waits.ended == [("a", 0.5), ("b", 1.0), ("c", 1.5), ("d", 2.0)]
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_thread_that_is_slow_to_wake_up_still_departs_first(clock, monkeypatch):
@@ -1017,7 +1012,7 @@ def test_a_full_shaping_queue_lets_waiters_in_one_by_one(clock):
         await asyncio.gather(*tasks)
         return limiter
 
-    assert nobody_waits(asyncio.run(main()))
+    assert inside.nobody_waits(asyncio.run(main()))
     assert ended == [("a", 0), ("b", 1), ("c", 2), ("d", 3), ("e", 4), ("f", 5)]
 
 
@@ -1040,7 +1035,7 @@ def test_a_thousand_shaped_tasks_depart_in_order(clock):
         await asyncio.gather(*tasks)
         return limiter
 
-    assert nobody_waits(asyncio.run(main()))
+    assert inside.nobody_waits(asyncio.run(main()))
     # 100 a second: number n departs n / 100 s after the start, seen at the next whole second
     assert ended == [(number, math.ceil(number / 100)) for number in range(1000)]
 
@@ -1128,7 +1123,7 @@ def test_a_key_that_several_share_serves_them_in_the_order_of_arrival_whatever_t
     waits.advance(1)
     waits.advance(1, ends=1)
     assert waits.ended == [("ada", 10), ("bob", 11), ("eve", 13)]
-    assert nobody_waits(waits.limiter)
+    assert inside.nobody_waits(waits.limiter)
 
 
 def test_who_waits_for_a_shared_key_after_its_own_goes_before_those_who_came_later(clock):
@@ -1210,7 +1205,7 @@ def test_a_cancelled_wait_for_a_shared_key_lets_the_next_move_up(clock):
         await asyncio.sleep(0)
         ada.cancel()
         decision = await asyncio.wait_for(bob, PATIENCE)
-        assert (decision.layers["tenant"].remaining, nobody_waits(limiter)) == (4, True)
+        assert (decision.layers["tenant"].remaining, inside.nobody_waits(limiter)) == (4, True)
 
     asyncio.run(scenario())
 
@@ -1246,7 +1241,7 @@ def test_a_layered_wait_departs_when_its_longest_delay_is_over(clock):
     waits.advance(Fraction(1, 4))
     assert waits.ended == []
     waits.advance(Fraction(3, 4), ends=1)
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_cancelled_layered_departure_gives_back_what_every_rule_took(clock):
@@ -1268,7 +1263,7 @@ def test_a_cancelled_layered_departure_gives_back_what_every_rule_took(clock):
 def test_wait_admits_with_the_real_clock():
     limiter = Limiter(TokenBucket(capacity=1, refill_rate=1000))
     assert [limiter.wait("k", timeout=60).allowed for _ in range(5)] == [True] * 5
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_async_wait_admits_with_the_real_clock():
@@ -1279,7 +1274,7 @@ def test_async_wait_admits_with_the_real_clock():
 
     allowed, limiter = asyncio.run(main())
     assert allowed == [True] * 5
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_shaping_releases_with_the_real_clock():
@@ -1303,7 +1298,7 @@ def test_a_clock_set_back_by_less_than_a_drain_delays_a_waiter_by_as_much(clock)
     assert waits.ended == []
     waits.advance(0.1, ends=1)
     assert waits.ended == [("a", 1)]
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 @pytest.mark.parametrize("timeout", [None, 150])
@@ -1317,7 +1312,7 @@ def test_a_clock_set_back_by_an_hour_delays_no_waiter_by_an_hour(clock, timeout)
     waits.advance(-3600, ends=1)
     waits.advance(60, ends=1)
     assert waits.ended == [("a", -3600), ("b", -3540)]
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_beyond_the_timeout(clock):
@@ -1392,4 +1387,4 @@ def test_an_error_of_the_store_reaches_the_waiter_and_the_next_moves_up(clock):
     clock.advance(1)
     with pytest.raises(ConnectionError):
         waiter.outcome()
-    assert nobody_waits(limiter)
+    assert inside.nobody_waits(limiter)
