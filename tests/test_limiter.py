@@ -483,7 +483,7 @@ def test_on_decision_that_raises_is_logged_and_the_decision_stands(make, caplog)
 
     with caplog.at_level(logging.ERROR, logger="ratekeeper"):
         assert make(on_decision=on_decision).hit("a").remaining == 9
-    assert "on_decision raised; the decision stands" in caplog.text
+    assert "on_decision raised an exception; the decision is unaffected" in caplog.text
     assert "the hook is broken" in caplog.text
 
 

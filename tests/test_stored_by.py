@@ -54,8 +54,8 @@ def test_a_name_that_is_the_text_of_another_rule_is_refused(limiter, rule):
     with pytest.raises(InvalidRule) as raised:
         limiter({"user": "1/s", rule.text: OTHER})
     assert str(raised.value) == (
-        f"rule {rule.text!r} is named like another rule, but is 'fixed-window 1000000/1us'; "
-        "give it a name that is not a rule's text"
+        f"rule name {rule.text!r} is the text of another rule, but this rule is 'fixed-window 1000000/1us'; "
+        "use a name that is not a rule's text"
     )
 
 

@@ -56,7 +56,7 @@ def check_options(*, clock: Any, prefix: Any, group: Any, on_error: Any, deadlin
 
 
 def check_stored_by(stored_by: Any) -> None:
-    """Check what of a rule its stored keys carry."""
+    """Check what the stored keys of a rule are named by."""
     if stored_by not in ("name", "text"):
         raise InvalidRule(f"stored_by must be 'name' or 'text', not {show(stored_by)}")
 

@@ -125,8 +125,8 @@ class Fallback:
 class ReentrantCalls:
     """The layer between a limiter and a store that is never away.
 
-    Such a store decides every call but one: a signal handler or a finalizer may call it in the middle of another call
-    of the same thread, which cannot go on before the second call returns.
+    Such a store decides every call except this kind: a signal handler or a finalizer may call it in the middle of
+    another call of the same thread, and that call cannot go on until the second one returns.
     """
 
     __slots__ = ("_execute", "_fallback", "_make_fallback", "snapshot")

@@ -137,7 +137,7 @@ class _Limiter:
             try:
                 self._on_decision(key, decision)
             except Exception:  # noqa: BLE001
-                _log.exception("on_decision raised; the decision stands")
+                _log.exception("on_decision raised an exception; the decision is unaffected")
         return decision
 
     def _switched_off(self, demands: list[Demand]) -> Decision:
@@ -162,19 +162,19 @@ class Limiter(_Limiter):
     bytes or int, a tuple of these, or a mapping with a key for each rule; `cost` is an int, or a mapping as well.
 
     `clock` returns integer nanoseconds and replaces the store's own clock. `prefix` begins every stored key: limiters
-    with different prefixes never share usage. `stored_by` is what follows it: a rule's "name", so that a changed rule
-    takes over the usage; or its "text", so that a client's name for it reaches no other rule's usage (equal rules with
-    the same key are then charged together). Where a full memory store divides its room among rules, all limiters of one
-    `group` count as one rule; name one for rules whose number a client can choose. `on_error` determines decisions
-    while the store cannot answer ("local", "open", "closed", "raise"); `deadline` bounds the time of a decision, in
-    seconds. `enabled=False` admits everything without the store. `on_decision(key, decision)` is called for every hit
-    and wait; its errors are logged.
+    with different prefixes never share usage. `on_error` determines decisions while the store cannot answer ("local",
+    "open", "closed", "raise"), and `deadline` bounds the time of a decision, in seconds. `enabled=False` admits
+    everything without the store. `on_decision(key, decision)` is called for every hit and wait; its errors are logged.
+    `notices` counts and logs the decisions that did not follow the rules in the store; limiters may share one.
 
-    On Redis: `local_share` is the part of the limits, rounded up, that this process enforces with `on_error="local"`,
-    such as 1/8 for one of eight processes. `lease`, in seconds, lets the process take a slice of a hot key's capacity
-    ahead and spend it without asking Redis.
+    For a store that may be away: `local_share` is the part of the limits, rounded up, that this process enforces with
+    `on_error="local"`, such as 1/8 for one of eight processes. `lease`, in seconds, lets the process take a slice of a
+    hot key's capacity ahead and spend it without asking the store.
 
-    `notices` counts, and logs once, what the rules in the store did not decide: by default the limiter's own.
+    For rules that come from clients: `stored_by="text"` stores a rule by its text, so that its name cannot reach the
+    usage of another rule (equal rules with the same key are then charged together). By default it is stored by its
+    name, so that a changed rule takes over the usage. A full memory store divides its room among the rules, and counts
+    all limiters of one `group` as one rule.
 
     A limiter that made its store from a URL closes it: with `close()`, or at the end of a `with` block.
     """

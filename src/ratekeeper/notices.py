@@ -1,6 +1,6 @@
 """Notices: what a caller should know of, counted each time and logged once.
 
-A limit may count for less than it says: a decision is `degraded` (the store did not make it), a request is `skipped`
+A limit may be weaker than it says: a decision is `degraded` (the store did not make it), a request is `skipped`
 (not limited at all) or has a `shared` key, or the rules are switched off (`unlimited`). None of these is silent.
 """
 

@@ -156,7 +156,8 @@ def _check_meaning(name: str, rule: Rule) -> None:
         return
     if name == meant[0].text:
         raise InvalidRule(
-            f"rule {name!r} is named like another rule, but is {rule.text!r}; give it a name that is not a rule's text"
+            f"rule name {name!r} is the text of another rule, but this rule is {rule.text!r}; "
+            f"use a name that is not a rule's text"
         )
 
 

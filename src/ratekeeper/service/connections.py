@@ -125,7 +125,8 @@ class Connections:
             opened.shutdown(socket.SHUT_RDWR)
         if not self.closed:
             _log.warning(
-                "closed a connection whose client took no answer for too long, of up to %d connections (logged once)",
+                "closed a connection because its client received no response for too long; up to %d connections "
+                "can be open (logged once)",
                 self._places,
             )
         self.closed += 1

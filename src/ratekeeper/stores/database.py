@@ -165,7 +165,7 @@ class Database:
         for setting in _SETTINGS:
             connection.execute(setting).fetchall()
         if (mode := ask("PRAGMA journal_mode")) != "wal":
-            raise StoreUnavailable(f"{self.path} cannot have a write-ahead log, only mode {mode!r}")
+            raise StoreUnavailable(f"{self.path} does not support a write-ahead log; its journal mode is {mode!r}")
         if is_new:
             connection.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA:

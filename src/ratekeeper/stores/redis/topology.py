@@ -108,8 +108,8 @@ class Sentinel(Standalone):
                     return
                 last = reply or f"it knows no master {self._name!r}"
             self._sentinels = _as_last(sentinel, self._sentinels)
-        said = f"no sentinel named the master {self._name!r}; last failure: {last}"
-        raise StoreUnavailable(said, reason="no sentinel named the master; check the sentinels and its name")
+        said = f"no sentinel knows the master {self._name!r}; last failure: {last}"
+        raise StoreUnavailable(said, reason="no sentinel knows the master; check the sentinels and the master's name")
 
 
 class Cluster(Standalone):
