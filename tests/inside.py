@@ -30,6 +30,18 @@ def mixed(limiter, asked):
     return [Demand(by_name[name], key, cost, operation, binds) for operation, name, key, cost, binds in asked]
 
 
+def binds_only(limiter, *names):
+    """Let only the rules of these names bind, which no public name does yet; return the limiter."""
+    ruleset, demands = limiter._ruleset, limiter._ruleset.demands
+
+    def bound(*asked):
+        return [demand._replace(binds=demand.binding.name in names) for demand in demands(*asked)]
+
+    ruleset.demands = bound
+    limiter._quick_hit = lambda _key, _cost: None  # which asks for no demands
+    return limiter
+
+
 def below(limiter):
     """The layer that waits go to: the fallback, or the store."""
     return limiter._below

@@ -152,7 +152,7 @@ MAY_IMPORT = {
     "reservations": "decision flows queues ruleset stores.protocol",
     "fallback": "clock decision errors flows notices stores.breaker stores.memory stores.protocol",
     "leases": "clock errors flows forks stores.protocol",
-    "waiting": "clock decision errors flows forecasts leases queues rates ruleset stores.protocol",
+    "waiting": "clock decision errors flows forecasts leases queues rates reservations ruleset stores.protocol",
     "limiter": (
         "algorithms.rule arguments clock decision decorators errors fallback flows leases notices queues rates "
         "reservations rules ruleset stores stores.protocol waiting"

@@ -94,6 +94,30 @@ def test_closed_denies_everything_until_the_store_is_asked_again(face, gone):
     assert (decision.allowed, decision.remaining, decision.retry_after, decision.degraded) == (False, 0, 1.0, True)
 
 
+def test_a_rule_that_does_not_bind_denies_nothing_here_either(gone):
+    def decisions(on_error, *names):
+        limiter = inside.binds_only(Limiter(RULES, gone, on_error=on_error), *names)
+        taken = [limiter.take({"a": "k", "b": "k"}) for _ in range(6)]
+        assert all(each.decision.degraded for each in taken)
+        return limiter, taken
+
+    def remaining(limiter):
+        asked = inside.mixed(limiter, [("peek", name, "k", 1, False) for name in RULES])
+        return [answer[1] for answer in inside.below(limiter).execute(asked).answers]
+
+    limiter, taken = decisions("local", "b")
+    assert [bool(each) for each in taken] == [True] * 5 + [False]
+    assert remaining(limiter) == [0, 0]
+    for each in reversed(taken):  # the denied one, two that only "b" was charged, then three
+        each.give_back()
+    assert remaining(limiter) == [3, 5]
+
+    limiter, taken = decisions("open", "b")
+    assert [bool(each) for each in taken] == [True] * 6
+    assert [bool(each) for each in decisions("closed", "b")[1]] == [False] * 6
+    assert [bool(each) for each in decisions("closed")[1]] == [True] * 6
+
+
 def test_raise_raises(face, gone):
     limiter = face(RULES, gone, on_error="raise")
     for _ in range(2):

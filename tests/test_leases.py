@@ -218,6 +218,16 @@ def test_all_that_the_rule_admits_is_admitted_in_the_end(make):
     assert sum(limiter.hit("hot").allowed for _ in range(200)) == 97
 
 
+def test_a_rule_that_does_not_bind_is_charged_what_it_admits(make):
+    rule = FixedWindow(97, 3_600)
+    limiter = inside.binds_only(make(rule))
+    assert all(limiter.hit("hot") for _ in range(200))
+    taken = limiter.take("hot")
+    taken.give_back()
+    limiter.close()
+    assert used(make, rule) == 97
+
+
 def test_of_a_counter_nothing_is_spent_beyond_its_window(make, clock):
     for rule in (FixedWindow(1_000, 1), SlidingWindowCounter(1_000, 1)):
         clock.set(1_700_000_000)

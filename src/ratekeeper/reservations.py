@@ -32,7 +32,9 @@ class _Reservation:
         self._queues = queues
         self._key = key
         self._counts = decision.allowed and outcome is not None
-        self._held = give_backs(demands, outcome.receipts) if decision.allowed and outcome is not None else []
+        self._held = [] if outcome is None else give_backs(demands, outcome)
+        charged = {demand.binding.name for demand in self._held}
+        self._not_charged = {demand.binding.name for demand in demands} - charged  # denied without denying the request
 
     def __bool__(self) -> bool:
         return self.decision.allowed
@@ -45,29 +47,28 @@ class _Reservation:
         """Give back everything that is still held; a second call does nothing."""
         held, self._held = self._held, []
         self._counts = False
-        yield from self._return(held)
+        yield from undo(self._layer, self._queues, held)
 
     def _correct(self, real_cost: Costs) -> Flow[None]:
         """For each rule, charge what the request cost more than was taken, or give back what it cost less.
 
         One correction charges a rule at most its limit: the real cost may come from a response that is wrong.
         """
-        held = {demand.binding.name: 0 for demand in self._held}
+        rules = self._ruleset.rules
+        paid = {name: 0 for name in rules if name not in self._not_charged}
         for demand in self._held:
-            held[demand.binding.name] += demand.cost
-        paid = dict.fromkeys(self._ruleset.rules, 0) | held
+            paid[demand.binding.name] += demand.cost
         real = paid | self._ruleset.costs("the real cost", real_cost)
         if not self._counts:
             return
-        limits = {name: rule.limit for name, rule in self._ruleset.rules.items()}
-        more = {name: min(real[name] - paid[name], limits[name]) for name in paid if real[name] > paid[name]}
+        more = {name: min(real[name] - paid[name], rules[name].limit) for name in paid if real[name] > paid[name]}
         if more:
-            charges = self._ruleset.demands("charge", self._key, dict.fromkeys(paid, 0) | more)
+            charges = self._ruleset.demands("charge", self._key, dict.fromkeys(rules, 0) | more)
             outcome: Outcome = yield self._layer.execute(charges)
-            self._held += give_backs(charges, outcome.receipts)
+            self._held += give_backs(charges, outcome)
         less = []
-        for name in paid:
-            excess = paid[name] - real[name]
+        for name, cost in paid.items():
+            excess = cost - real[name]
             for at in reversed(range(len(self._held))):  # the latest charge is given back first
                 demand = self._held[at]
                 if demand.binding.name == name and excess > 0:
@@ -76,14 +77,16 @@ class _Reservation:
                     less.append(demand._replace(cost=part))
                     self._held[at] = demand._replace(cost=demand.cost - part)
         self._held = [demand for demand in self._held if demand.cost]
-        yield from self._return(less)
+        yield from undo(self._layer, self._queues, less)
 
-    def _return(self, demands: Sequence[Demand]) -> Flow[None]:
-        for degraded in (False, True):  # charges to the fallback are given back there
-            part = [demand for demand in demands if demand.receipt is not None and demand.receipt.degraded is degraded]
-            if part:
-                yield self._layer.execute(part)
-                self._queues.nudge(part)
+
+def undo(layer: Layer, queues: Queues, charges: Sequence[Demand]) -> Flow[None]:
+    """Give back charges, and wake who waits for them. `charges` are give-backs, with the receipts of the charges."""
+    for degraded in (False, True):  # charges to the fallback are given back there
+        part = [demand for demand in charges if demand.receipt is not None and demand.receipt.degraded is degraded]
+        if part:
+            yield layer.execute(part)
+            queues.nudge(part)
 
 
 class Reservation(_Reservation):

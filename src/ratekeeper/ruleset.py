@@ -13,7 +13,7 @@ from ratekeeper.decision import NO_LAYERS, Decision, RuleAnswer
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.rules import Rules, named
-from ratekeeper.stores.protocol import Binding, Demand, Inspection, Key, Operation, Outcome, Receipt
+from ratekeeper.stores.protocol import Binding, Demand, Inspection, Key, Operation, Outcome, admits, asks
 
 Keys = Key | Mapping[str, Key]
 Costs = int | Mapping[str, int]
@@ -68,22 +68,23 @@ class Ruleset:
         return arguments.by_name(argument, cost, names, arguments.check_cost)
 
     def decision(self, demands: Sequence[Demand], outcome: Outcome) -> Decision:
-        """Make one decision from the answers to a request's demands."""
+        """Make one decision from the answers to the demands that bind; if none does, nothing limits the request."""
         only = self._only
-        if only is not None:
+        if only is not None and demands[0].binds:
             decision = from_answer(only.name, only.rule.limit, outcome.answers[0])
         else:
+            answered = [each for each in _answered(demands, outcome.answers) if each[0].binds]
             decision = combine(
                 [
                     from_answer(demand.binding.name, demand.binding.rule.limit, answer)
-                    for demand, answer in _answered(demands, outcome.answers)
+                    for demand, answer in answered or [(demand, _untouched(demand)) for demand in demands]
                 ]
             )
         return decision._replace(degraded=True) if outcome.degraded else decision
 
     def switched_off(self, demands: Sequence[Demand]) -> Decision:
         """Admit everything, as if all keys were untouched."""
-        return self.decision(demands, Outcome(0, [(True, demand.binding.rule.limit, 0, 0, 0) for demand in demands]))
+        return self.decision(demands, Outcome(0, list(map(_untouched, demands))))
 
     def inspections(self, demands: Sequence[Demand], inspections: Sequence[Inspection]) -> dict[str, Inspection]:
         """Return the inspection of each rule's key, by the rule's name."""
@@ -104,7 +105,8 @@ class Joined(list[Demand]):
             if index == len(self):
                 self.append(demand)
             else:
-                self[index] = self[index]._replace(cost=self[index].cost + demand.cost)
+                known = self[index]
+                self[index] = known._replace(cost=known.cost + demand.cost, binds=known.binds or demand.binds)
 
     def answered(self, answers: Sequence[_Answer]) -> list[tuple[Demand, _Answer]]:
         """Return each demand that was given, with the answer to the one that it became part of."""
@@ -115,14 +117,19 @@ def _answered(demands: Sequence[Demand], answers: Sequence[_Answer]) -> Iterable
     return demands.answered(answers) if isinstance(demands, Joined) else zip(demands, answers, strict=True)
 
 
-def give_backs(demands: Sequence[Demand], receipts: Sequence[Receipt]) -> list[Demand]:
-    """Return the demands that give back what these demands were charged, with their receipts."""
-    return [demand._replace(operation="give_back", receipt=receipt) for demand, receipt in _answered(demands, receipts)]
+def _untouched(demand: Demand) -> RuleAnswer:
+    return True, demand.binding.rule.limit, 0, 0, 0
 
 
-def admits(outcome: Outcome) -> bool:
-    """Tell whether all demands of a hit were admitted."""
-    return all(answer[0] for answer in outcome.answers)
+def give_backs(demands: Sequence[Demand], outcome: Outcome) -> list[Demand]:
+    """Return the demands that give back what a request was charged, with their receipts."""
+    if not admits(demands, outcome):
+        return []
+    return [
+        demand._replace(operation="give_back", receipt=receipt)
+        for demand, (answer, receipt) in _answered(demands, list(zip(outcome.answers, outcome.receipts, strict=True)))
+        if answer[0] or not asks(demand)  # what does not bind may have been denied alone
+    ]
 
 
 def from_answer(name: str, limit: int, answer: RuleAnswer) -> Decision:

@@ -15,7 +15,8 @@ from ratekeeper.forecasts import Outlook
 from ratekeeper.leases import Leases
 from ratekeeper.queues import AsyncWaiter, Place, Queues, Waiter
 from ratekeeper.rates import show
-from ratekeeper.ruleset import Ruleset, admits, give_backs
+from ratekeeper.reservations import undo
+from ratekeeper.ruleset import Ruleset, give_backs
 from ratekeeper.stores.protocol import Demand, Layer, Outcome, Snapshot
 
 _FOR_EVER = 10**10  # seconds: three centuries
@@ -65,8 +66,7 @@ class Waiting:
         return decision, outcome
 
     def _give_back(self, demands: Sequence[Demand], outcome: Outcome) -> Flow[None]:
-        yield self._layer.execute(give_backs(demands, outcome.receipts))
-        self.queues.nudge(demands)
+        return undo(self._layer, self.queues, give_backs(demands, outcome))
 
     def _timer_at(self, now_us: int) -> int:
         """Return the timer's reading at this time on the store's clock, which was just now."""
@@ -192,9 +192,9 @@ class Waiting:
         outcome = self._layer.execute(demands)
         return outcome if type(outcome) is Outcome else if_abandoned(outcome, partial(self._undo, demands))
 
-    def _undo(self, demands: Sequence[Demand], outcome: Outcome) -> Awaitable[None] | None:
+    def _undo(self, demands: Sequence[Demand], outcome: Outcome) -> Awaitable[None]:
         """Give back what the hit of a cancelled task took."""
-        return run_async(self._give_back(demands, outcome)) if admits(outcome) else None
+        return run_async(self._give_back(demands, outcome))
 
     def _standing(self, demands: Sequence[Demand]) -> Generator[Any, Any, Decision]:
         outcome = yield self._layer.execute(_as_peeks(demands))

@@ -36,7 +36,7 @@ class Subject:
         self._driver = driver
         self._clock = clock
         self._prefix = prefix
-        self._run = _await if driver.kind is AsyncLimiter else _plain
+        self.run = _await if driver.kind is AsyncLimiter else _plain
 
     def beside(self, rules: Any) -> Subject:
         """Return another limiter of this kind on the same store and the same clock."""
@@ -48,7 +48,7 @@ class Subject:
         key = self.key if key is None else key
         method = getattr(self.limiter, operation)
         result = method(key) if operation == "reset" else method(key, cost)
-        return self._run(self._in_a_crowd(result) if self._driver.crowd else result)
+        return self.run(self._in_a_crowd(result) if self._driver.crowd else result)
 
     async def _in_a_crowd(self, result: Any) -> Any:
         """Await a result in one turn of the loop, and so in one call, with others before and behind it."""
@@ -79,7 +79,7 @@ class Subject:
             await flows.result(inside.give_back(self.limiter, self.key, cost, charged_us, ends_us))
 
         if self._driver.kind is AsyncLimiter:
-            self._run(awaited())
+            self.run(awaited())
         else:
             inside.give_back(self.limiter, self.key, cost, charged_us, ends_us)
 
@@ -98,12 +98,12 @@ class Subject:
             outcome, *_ = await asyncio.gather(flows.result(below.execute(demands)), *crowd)
             return outcome
 
-        return self._run(awaited()) if self._driver.kind is AsyncLimiter else below.execute(demands)
+        return self.run(awaited()) if self._driver.kind is AsyncLimiter else below.execute(demands)
 
     def stored(self, at_us: int) -> object:
         """Return what the store holds for the key, as it is."""
         self._clock.set(Fraction(at_us, 1_000_000))
-        return {name: seen.raw for name, seen in self._run(self.limiter.inspect(self.key)).items()}
+        return {name: seen.raw for name, seen in self.run(self.limiter.inspect(self.key)).items()}
 
     def size(self) -> int | None:
         """Return how many keys the store holds; None where it does not count them."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ratekeeper.algorithms.rule import EMPTY
 from ratekeeper.decision import RuleAnswer
-from ratekeeper.stores.protocol import Demand
+from ratekeeper.stores.protocol import Demand, asks
 
 ReadState = Callable[[Demand], Any]
 """Returns the state of a demand's key; None if the key is untouched."""
@@ -23,7 +23,7 @@ def carry_out(demands: Sequence[Demand], now: int, read: ReadState, write: Write
 
 def _denies(demand: Demand, now: int, read: ReadState) -> bool:
     """Return whether a demand denies the whole request."""
-    return demand.binds and demand.operation in ("hit", "peek") and not _peek(demand, now, demand.cost, read)[0]
+    return demand.binds and asks(demand) and not _peek(demand, now, demand.cost, read)[0]
 
 
 def _do(demand: Demand, now: int, denied: bool, read: ReadState, write: WriteState) -> RuleAnswer:

@@ -75,6 +75,18 @@ class Outcome(NamedTuple):
         ]
 
 
+def asks(demand: Demand) -> bool:
+    """Tell whether a demand may be denied."""
+    return demand.operation in ("hit", "peek")
+
+
+def admits(demands: Sequence[Demand], outcome: Outcome) -> bool:
+    """Tell whether a request was admitted: nothing that binds was denied."""
+    return not any(
+        demand.binds and asks(demand) and not answer[0] for demand, answer in zip(demands, outcome.answers, strict=True)
+    )
+
+
 def outcome_at(now_us: int, answers: Sequence[RuleAnswer], steady_us: int = 0) -> Outcome:
     """Make a store's outcome, in a third of the time of the named tuple's constructor."""
     return tuple.__new__(Outcome, (now_us, answers, False, steady_us, ()))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ratekeeper.flows import Flow
-from ratekeeper.stores.protocol import Demand, Outcome
+from ratekeeper.stores.protocol import Demand, Outcome, admits, asks
 from ratekeeper.stores.redis.redis_errors import Result, Torn
 from ratekeeper.stores.redis.wire import slot_of
 
@@ -65,11 +65,11 @@ def _parts_of(demands: _Demands) -> _Parts:
 
 def _across(demands: _Demands, parts: _Parts, nodes: Nodes) -> Flow[Outcome]:
     """Decide a request part by part."""
-    if all(demand.operation == "peek" for demand in demands) or not any(map(_asks, demands)):
+    if all(demand.operation == "peek" for demand in demands) or not any(map(asks, demands)):
         return (yield from _at_once(demands, parts, nodes))
     peeks = [[_peek_for(demands[at]) for at in part] for part in parts]
     seen = _merged(parts, _checked((yield nodes.ask_all(peeks))))
-    if not _admits(demands, seen):
+    if not admits(demands, seen):
         return seen
     taken: list[_Demands] = []  # the give-back of each charge so far, separately: a slot may move meanwhile
     try:
@@ -80,7 +80,7 @@ def _across(demands: _Demands, parts: _Parts, nodes: Nodes) -> Flow[Outcome]:
         if taken:
             yield nodes.give_back(taken)
         raise
-    if taken and not _admits(demands, outcome):
+    if taken and not admits(demands, outcome):
         yield nodes.give_back(taken)  # only once, even if interrupted: twice would give back too much
     return outcome
 
@@ -94,13 +94,13 @@ def _change(demands: _Demands, parts: _Parts, nodes: Nodes, seen: Outcome, taken
             continue
         asked = [demands[at] for at in hits]
         (result,) = _checked((yield nodes.ask_all([asked])))
-        if not _admits(asked, result):
+        if not admits(asked, result):
             return _with(seen, hits, result)  # the other answers stay as the peeks gave them
         outcome = _with(outcome, hits, result)
         for demand, receipt, answer in zip(asked, result.receipts, result.answers, strict=True):
             if answer[0]:
                 taken.append([demand._replace(operation="give_back", receipt=receipt)])
-    rest = [part for part in ([at for at in part if not _asks(demands[at])] for part in parts) if part]
+    rest = [part for part in ([at for at in part if not asks(demands[at])] for part in parts) if part]
     if rest:
         done = yield from _at_once(demands, rest, nodes)
         outcome = _with(outcome, sorted(at for part in rest for at in part), done)
@@ -117,20 +117,9 @@ def _at_once(demands: _Demands, parts: _Parts, nodes: Nodes) -> Flow[Outcome]:
     return _merged([part for part, _ in done], _checked([result for _, result in done]))
 
 
-def _asks(demand: Demand) -> bool:
-    return demand.operation in ("hit", "peek")
-
-
 def _peek_for(demand: Demand) -> Demand:
     """Return the peek for a demand; for an operation that cannot be denied, at cost 1."""
-    return demand._replace(operation="peek") if _asks(demand) else demand._replace(operation="peek", cost=1)
-
-
-def _admits(demands: _Demands, outcome: Outcome) -> bool:
-    return not any(
-        demand.binds and _asks(demand) and not answer[0]
-        for demand, answer in zip(demands, outcome.answers, strict=True)
-    )
+    return demand._replace(operation="peek") if asks(demand) else demand._replace(operation="peek", cost=1)
 
 
 def _checked(results: Sequence[Result]) -> Sequence[Outcome]:
