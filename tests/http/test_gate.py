@@ -463,7 +463,7 @@ def test_trouble_with_a_settlement_leaves_the_estimate(gate, settle, caplog):
 SHAPING = "leaky-bucket 1/s burst 10 shaping"
 
 
-def test_more_than_the_bound_of_one_key_do_not_wait(gate):
+def test_more_than_the_bound_of_one_key_do_not_wait(gate, caplog):
     limited = gate(SHAPING, max_waiters_per_key=2)
     admissions = [limited.admit(a_request()) for _ in range(5)]
     assert [(each.decision.allowed, each.decision.delay, each.decision.retry_after) for each in admissions] == [
@@ -474,6 +474,10 @@ def test_more_than_the_bound_of_one_key_do_not_wait(gate):
         (False, 0.0, 3.0),
     ]
     assert verdicts(limited, a_request(peer="192.0.2.9")) == [True]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("requests are denied that had to be held, because 1000 are held in all or 2 for one key")
+    held = getattr(limited, "gate", limited).held
+    assert (held.count, held.refused) == (2, 2)
 
 
 def test_who_leaves_makes_room(gate):

@@ -97,6 +97,23 @@ def test_a_protected_view_that_is_used_up_runs_for_no_disguise(target, client):
         assert ran == set()
 
 
+def test_a_client_that_is_known_by_its_address_is_nobody_else_by_its_headers_or_bodies(target, client):
+    server, mounts = target
+    path = f"{mounts[0]}/mine"
+    plain = attacks.head("POST", path)
+    assert [view_of(attacks.ask(server.port, plain, client), plain) for _ in range(4)] == ["mine"] * 3 + [None]
+    ran, failed = set(), set()
+    for name, request in attacks.dressed("POST", path):
+        answer = attacks.ask(server.port, request, client, 0.5 if name in attacks.UNFINISHED else 30)
+        if b"<<mine>>" in answer:
+            ran.add(name)
+        if re.match(rb"HTTP/1.[01] 5", answer):
+            failed.add(name)
+    assert (ran, failed) == (set(), set())
+    health = attacks.head("GET", f"{mounts[0]}/healthz")
+    assert view_of(attacks.ask(server.port, health, client), health) == "health"
+
+
 def test_an_exemption_is_for_the_path_as_it_stands(target, client):
     server, mounts = target
     path = f"{mounts[0]}/healthz"

@@ -175,13 +175,15 @@ def _hold_or_deny(
     counted_as = held_under(route_limit, key)
     if not held.enter(counted_as):
         decision = yield limiter.limiter.peek(key, cost)
-        if not decision.allowed or decision.delay:
-            return Admission(_without_delay(decision), route_limit, limiter, key)
+        if not decision.allowed:
+            return Admission(decision, route_limit, limiter, key)
+        if decision.delay:
+            return Admission(_denied_instead(held, decision), route_limit, limiter, key)
         taken = yield limiter.limiter.take(key, cost)
         decision = taken.decision
         if decision.allowed and decision.delay:  # another request came between the peek and the hit
             yield taken.give_back()
-            decision, taken = _without_delay(decision), None
+            decision, taken = _denied_instead(held, decision), None
         return Admission(decision, route_limit, limiter, key, taken)
     is_held = False
     try:
@@ -193,10 +195,9 @@ def _hold_or_deny(
             held.leave(counted_as)
 
 
-def _without_delay(decision: Decision) -> Decision:
+def _denied_instead(held: HeldRequests, decision: Decision) -> Decision:
     """Deny a request that would have to be held."""
-    if not decision.allowed:
-        return decision
+    held.refuse()
     return decision._replace(allowed=False, retry_after=decision.delay, delay=0.0, layers=NO_LAYERS)
 
 

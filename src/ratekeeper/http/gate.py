@@ -143,6 +143,11 @@ class _Gate:
         """Counters of the requests that the rules in the store did not decide, and why."""
         return self._notices
 
+    @property
+    def held(self) -> HeldRequests:
+        """Counters of the requests that are held for their shaping delay, and of those that were refused it."""
+        return self._held
+
     def headers(self, admission: Admission) -> Fields:
         """Return the headers that tell the client where it stands."""
         return admission.http_limiter.writer.fields(admission.decision, admission.key, self._clock() / 1e9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable
 from threading import RLock
 
@@ -9,11 +10,15 @@ from ratekeeper import forks
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 
+_log = logging.getLogger("ratekeeper")
+
 
 class HeldRequests:
     """Counts the requests that this process holds, up to a bound."""
 
     def __init__(self, max_total: int, max_per_key: int) -> None:
+        self.refused = 0
+        """How many requests were denied instead of held."""
         for argument, value in (("max_waiters", max_total), ("max_waiters_per_key", max_per_key)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise InvalidRule(f"{argument} must be an int of at least 0, not {show(value)}")
@@ -31,12 +36,30 @@ class HeldRequests:
     def enter(self, key: Hashable) -> bool:
         """Count one more request, if there is room."""
         with self._lock:
-            if self._total >= self._max_total or self._by_key.get(key, 0) >= self._max_per_key:
-                return False
-            self._by_key.setdefault(key, 0)
-            self._by_key[key] += 1
-            self._total += 1
-            return True
+            if self._total < self._max_total and self._by_key.get(key, 0) < self._max_per_key:
+                self._by_key.setdefault(key, 0)
+                self._by_key[key] += 1
+                self._total += 1
+                return True
+            return False
+
+    def refuse(self) -> None:
+        """Count a request that is denied instead of held, and log the first one."""
+        with self._lock:
+            self.refused += 1
+            is_first = self.refused == 1
+        if is_first:
+            _log.warning(
+                "requests are denied that had to be held, because %d are held in all or %d for one key; "
+                "see max_waiters and max_waiters_per_key; this is logged once",
+                self._max_total,
+                self._max_per_key,
+            )
+
+    @property
+    def count(self) -> int:
+        """How many requests are held now."""
+        return self._total
 
     def leave(self, key: Hashable) -> None:
         """Count one request less."""

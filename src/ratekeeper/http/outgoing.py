@@ -107,6 +107,7 @@ class Outgoing:
     def _exchange(self, request: Any, send: Callable[[], Any], make_waiter: Callable[[Clock], Any]) -> Flow[Any]:
         key = self._key(request)
         if key is None:
+            self._limiter.notices.note("skipped", "a request has no key: it is sent without waiting for a budget")
             return (yield send())
         hashable_key = tuple(sorted(key.items())) if isinstance(key, Mapping) else key
         cost = self._cost(request) if callable(self._cost) else self._cost

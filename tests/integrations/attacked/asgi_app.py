@@ -32,6 +32,7 @@ def paths():
         Path("/slack/", view("slack")),
         Path("/any/cheap", view("cheap")),
         Path("/any/{rest:path}", view("any")),
+        Path("/mine", view("mine"), methods=["POST"]),
         Path("/other", view("other")),
         Path("/healthz", view("health")),
         Path("/open/{rest:path}", view("open")),

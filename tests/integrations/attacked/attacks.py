@@ -129,6 +129,103 @@ HEADERS = {
 }
 
 
+# Headers that say who the client is, or that a server or the limits may trip over. Each is tried on a client who is
+# known by the address of the socket and has used up what it has.
+CLAIMS = {
+    "X-Forwarded-For": [b"X-Forwarded-For: 198.51.100.1"],
+    "X-Forwarded-For in many lines": [b"X-Forwarded-For: 198.51.100.%d" % number for number in range(50)],
+    "X-Forwarded-For with garbage": [b'X-Forwarded-For: ,,;"unknown", 2001:db8::/64, [::1'],
+    "X_Forwarded_For": [b"X_Forwarded_For: 198.51.100.1"],
+    "Forwarded": [b'Forwarded: for="[2001:db8::1]:80";proto=https'],
+    "X-Real-IP": [b"X-Real-IP: 198.51.100.1"],
+    "True-Client-IP": [b"True-Client-IP: 198.51.100.1"],
+    "X-Client-IP": [b"X-Client-IP: 198.51.100.1"],
+    "CF-Connecting-IP": [b"CF-Connecting-IP: 198.51.100.1"],
+    "REMOTE_ADDR": [b"REMOTE_ADDR: 198.51.100.1"],
+    "Remote-Addr": [b"Remote-Addr: 198.51.100.1"],
+    "REMOTE_USER": [b"REMOTE_USER: ada"],
+    "Remote-User": [b"Remote-User: ada"],
+    "Authorization": [b"Authorization: Basic YWRhOmFkYQ=="],
+    "Via": [b"Via: 1.1 198.51.100.1"],
+    "another host": [b"X-Forwarded-Host: exempt.example"],
+    "another scheme": [b"X-Forwarded-Proto: https", b"X-Forwarded-Ssl: on"],
+    "headers of the answer": [b"X-RateLimit-Remaining: 9", b"Retry-After: 0", b"RateLimit: other;r=9"],
+}
+TROUBLE = {
+    "a long value": [b"X-Long: " + b"x" * 60_000],
+    "a long name": [b"X-" + b"x" * 60_000 + b": x"],
+    "many headers": [b"X-%d: x" % number for number in range(2000)],
+    "many headers of one name": [b"X-Many: x"] * 500,
+    "two hosts": [b"Host: exempt.example"],
+    "two clients": [b"X-Client: another"],
+    "a folded line": [b"X-Folded: a\r\n b"],
+    "a folded line with a tab": [b"X-Folded: a\r\n\tb"],
+    "a fold in the first line": [b" X-Folded: a"],
+    "a carriage return": [b"X-Return: a\rb"],
+    "a newline alone": [b"X-Newline: a\nX-Client: another"],
+    "a NUL": [b"X-Nul: a\0b"],
+    "no UTF-8": [b"X-Bytes: \xff\xfe"],
+    "UTF-8": ["X-Letters: \u00fc\u20ac\U0001f600".encode()],
+    "UTF-8 in a name": ["X-\u00fc: x".encode()],
+    "no name": [b": x"],
+    "no colon": [b"X-Client"],
+    "a blank before the colon": [b"X-Client : another"],
+    "an empty value": [b"X-Empty:"],
+    "a long Accept": [b"Accept: " + b"text/html;q=0.1," * 3000],
+    "an Accept with odd qualities": [b"Accept: text/html;q=nan, text/plain;q=inf, */*;q=1e400, a/b;q=-1, ;;,,"],
+    "an Accept with no UTF-8": [b"Accept: \xff\xfe/\xfd"],
+    "Expect": [b"Expect: 100-continue"],
+    "Expect something else": [b"Expect: nothing"],
+    "an upgrade to HTTP/2": [b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAAQAAP__"],
+    "half an upgrade to a WebSocket": [b"Upgrade: websocket", b"Sec-WebSocket-Version: 13"],
+    "headers that end here": [b"Connection: X-Client, close"],
+}
+_NEXT = b"POST /mine HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"  # hidden in a body
+BODIES = {
+    "a body": ([b"Content-Length: 3"], b"abc"),
+    "a large body": ([b"Content-Length: 300000"], b"x" * 300_000),
+    "a body that is too short": ([b"Content-Length: 10"], b"abc"),
+    "a body that is too long": ([b"Content-Length: 3"], b"abcdef"),
+    "a body in chunks": ([b"Transfer-Encoding: chunked"], b"3\r\nabc\r\n0\r\n\r\n"),
+    "chunks that are none": ([b"Transfer-Encoding: chunked"], b"zz\r\nabc\r\n"),
+    "a huge chunk": ([b"Transfer-Encoding: chunked"], b"ffffffffffffffff\r\nabc\r\n"),
+    "two lengths": ([b"Content-Length: 3", b"Content-Length: 0"], b"abc"),
+    "a negative length": ([b"Content-Length: -1"], b"abc"),
+    "a length with a sign": ([b"Content-Length: +3"], b"abc"),
+    "a request in the body": ([b"Content-Length: %d" % len(_NEXT)], _NEXT),
+    "a request behind no body": ([b"Content-Length: 0"], _NEXT),
+    "a request behind the chunks": (
+        [b"Transfer-Encoding: chunked", b"Content-Length: %d" % (len(_NEXT) + 5)],
+        b"0\r\n\r\n" + _NEXT,
+    ),
+    "a request behind chunks in disguise": (
+        [b"Transfer-Encoding: \x0bchunked", b"Content-Length: 5"],
+        b"0\r\n\r\n" + _NEXT,
+    ),
+    "JSON": ([b"Content-Type: application/json", b"Content-Length: 2"], b"{}"),
+}
+
+
+UNFINISHED = {"a body that is too short", "a huge chunk"}
+"""What a server may wait for the rest of."""
+
+
+def dressed(method: str, path: str) -> Iterator[tuple[str, bytes]]:
+    """Every way to dress up a request for a path."""
+    plain = head(method, path)
+    for name, lines in (CLAIMS | TROUBLE).items():
+        yield name, plain + b"".join(line + b"\r\n" for line in lines)
+    for name, (lines, body) in BODIES.items():
+        yield name, plain + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body
+    yield "two requests at once", plain.replace(b"close", b"keep-alive") + b"\r\n" + plain + b"\r\n"
+    yield "a request behind a PROXY line", b"PROXY TCP4 198.51.100.1 198.51.100.2 1 80\r\n" + plain
+    yield "HTTP/0.9", b"%b %b" % (method.encode(), path.encode())
+    yield "HTTP/2.0", plain.replace(b"HTTP/1.1", b"HTTP/2.0")
+    yield "HTTP/9.9", plain.replace(b"HTTP/1.1", b"HTTP/9.9")
+    yield "an empty line in front", b"\r\n" + plain
+    yield "no host", plain.replace(b"Host: localhost\r\n", b"")
+
+
 def spelled(method: str, path: str) -> Iterator[tuple[str, bytes]]:
     """Every way to write a path and a method: its name, and the request without the name of the client."""
     for name, spell in SPELLINGS.items():
@@ -159,23 +256,21 @@ def other_spellings(path: str) -> Iterator[tuple[str, bytes]]:
 
 def head(method: str, target: str, *headers: str) -> bytes:
     """The head of a request, without the line that ends it."""
-    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", "Connection: close", *headers]
+    lines = [f"{method} {target} HTTP/1.1", "Connection: close", "Host: localhost", *headers]
     return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
 
 
-def ask(port: int, request: bytes, client: str) -> bytes:
-    """Send a request as it is, in the name of a client, and return all of the answer."""
+def ask(port: int, request: bytes, client: str, patience: float = 30) -> bytes:
+    """Send a request as it is, in the name of a client, and return all of the answer that comes."""
     start, end, body = request.partition(b"\r\n\r\n")
     if not end:
         start = start.removesuffix(b"\r\n")
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-        connection.sendall(b"%b\r\nX-Client: %b\r\n\r\n%b" % (start, client.encode(), body))
+    with socket.create_connection(("127.0.0.1", port), timeout=patience) as connection:
         answer = b""
-        while True:
-            try:
-                more = connection.recv(65_536)
-            except ConnectionResetError:
-                return answer
-            if not more:
-                return answer
-            answer += more
+        try:
+            connection.sendall(b"%b\r\nX-Client: %b\r\n\r\n%b" % (start, client.encode(), body))
+            while more := connection.recv(65_536):
+                answer += more
+        except (ConnectionError, TimeoutError):  # it was refused, or the server waits for more of it
+            pass
+        return answer

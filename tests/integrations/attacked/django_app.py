@@ -40,6 +40,7 @@ urlpatterns = [
     re_path(r"(?i)^slack/*$", view("slack")),
     path("any/cheap", view("cheap")),
     path("any/<path:rest>", view("any")),
+    path("mine", csrf_exempt(view("mine"))),
     path("other", view("other")),
     path("healthz", view("health")),
     path("open/<path:rest>", view("open")),

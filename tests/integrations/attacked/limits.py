@@ -7,7 +7,7 @@ each that is protected has a rule of the same name, which admits three requests.
 from pathlib import Path
 
 from ratekeeper import FixedWindow
-from ratekeeper.http import Route, by_header
+from ratekeeper.http import Route, by_address, by_header
 from ratekeeper.stores import MemoryStore
 
 LONG = "400 days"  # a window that does not end while the tests run
@@ -26,6 +26,7 @@ OPTIONS = {
         Route("/any/cheap", {"cheap": MANY}),
         Route("/any/*", {"any": THREE}),
         Route("/static/big.txt", {"file": THREE}),
+        Route("/mine", {"mine": THREE}, key=by_address()),
     ],
     "store": MemoryStore(),  # one for all applications of the process
 }

@@ -103,9 +103,12 @@ def test_each_rule_may_have_a_key_and_a_cost_of_its_own(client, limiter, origin,
     }
 
 
-def test_a_request_without_a_key_is_not_limited(client, limiter, origin):
-    to = client(limiter(ONE_A_MINUTE), key=lambda _: None, timeout=0)
+def test_a_request_without_a_key_is_not_limited(client, limiter, origin, caplog):
+    budget = limiter(ONE_A_MINUTE)
+    to = client(budget, key=lambda _: None, timeout=0)
     assert [to.request("GET", origin.url).status for _ in range(3)] == [200] * 3
+    assert budget.notices.counts["skipped"] == 3
+    assert [record.getMessage()[:8] for record in caplog.records if record.name == "ratekeeper"] == ["skipped:"]
 
 
 def test_a_key_function_that_fails_fails_the_request_before_it_is_sent(client, limiter, origin):
