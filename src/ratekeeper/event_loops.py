@@ -1,7 +1,8 @@
-"""What an event loop holds for those who sleep in it: it keeps them alive, and tells when it was closed.
+"""What an event loop keeps for callers that sleep in it: it keeps them alive, and shows when it was closed.
 
-A loop holds tasks weakly, so a task that only waits to be woken by another one would be garbage. And a loop that was
-closed wakes nobody, and says so to nobody. But it drops its timers, and what only a timer holds then ends.
+A loop has only weak references to its tasks, so a task that just waits to be woken by another one would be
+garbage-collected. A loop that is closed wakes none of its callers and notifies nobody, but it drops its timers: an
+object that only a timer refers to is then finalized.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def keep(loop: asyncio.AbstractEventLoop, sleeper: object) -> None:
         sleepers.add(sleeper)
 
 
-def let_go(loop: asyncio.AbstractEventLoop, sleeper: object) -> None:
-    """End what `keep` began."""
+def release(loop: asyncio.AbstractEventLoop, sleeper: object) -> None:
+    """Undo `keep`."""
     sleepers = _of(loop)
     if sleepers is not None:
         sleepers.discard(sleeper)
 
 
 def _of(loop: asyncio.AbstractEventLoop) -> set[object] | None:
-    known = _sleepers.get(loop)  # nothing if the loop is being garbage-collected
+    known = _sleepers.get(loop)  # None if the loop is being garbage-collected
     return None if known is None else known()

@@ -1,10 +1,10 @@
 """Forecasts: when the callers in a queue will leave it, so that a hopeless wait is refused at once.
 
 A forecast starts from a snapshot of the keys and goes through the queue in order, on copies of the states. One caller
-makes it for all, a few places at a time, so that an event loop is never held up. A place that leaves before its time
-makes the forecast too late for those behind; it is made anew when that could matter to somebody. Each caller that joins
-pays for a number of steps, so the work grows with the number of callers and not with its square: if a long queue
-changes faster than that, nobody is refused early, and those who are too late are refused at the end of their timeout.
+makes it for all, a few places at a time, so that an event loop is never held up. If a place leaves early, the forecast
+is too late for the places behind it; a new one is made when that could matter to a caller. Each caller that joins pays
+for a number of steps, so the work grows with the number of callers and not with its square. If a long queue changes
+faster than that, no caller is refused early: those that are too late are refused at the end of their timeout.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ratekeeper.stores.protocol import Demand, Snapshot
 
 _PAID = 16  # steps that each caller pays for
 _SAVED = 2  # forecasts of the whole queue that can be paid for ahead
-_AT_ONCE = 200  # steps between two looks at what else is to be done: about a millisecond
-_AT_MOST = 3  # a rule admits at most so many times its limit more than its rate in any time; one is for the first place
+_AT_ONCE = 200  # steps before other tasks get a turn: about a millisecond
+_AT_MOST = 3  # in any interval a rule admits its rate plus at most so many limits, one of them for the first place
 
 
 class Expected(Protocol):
@@ -31,7 +31,7 @@ class Expected(Protocol):
     demands: Sequence[Demand]
     waiter: Any
     deadline_ns: int | None
-    leaves_ns: int | None  # the latest forecast for it, on the timer; later than the deadline: it is to be refused
+    leaves_ns: int | None  # the latest forecast for it, on the timer; after the deadline: it is to be refused
     counted_in: int  # the number of the forecast that counts it
     served: bool
     asking: bool  # whether its hit is in flight: the store may or may not have counted it
@@ -45,12 +45,12 @@ class Outlook:
         self._places = places
         self._forecast: Forecast | None = None
         self._number = 0  # of the forecast
-        self._too_late = False  # whether a place that it counts has left before its time
-        self._ahead: deque[weakref.ref[Any]] = deque()  # the places that it has not come to
+        self._too_late = False  # whether a place that it counts has left early
+        self._ahead: deque[weakref.ref[Any]] = deque()  # the places that it has not reached yet
         self._worker: Expected | None = None
-        self._undecided: dict[int, weakref.ref[Any]] = {}  # those who sleep although nothing is foreseen for them
+        self._undecided: dict[int, weakref.ref[Any]] = {}  # callers that sleep without a forecast
         self._paid = max(_PAID, _SAVED * len(places))
-        self._costs: dict[int, list[int]] = {}  # by ticket: what each place wants
+        self._costs: dict[int, list[int]] = {}  # by ticket: the cost of each demand
         self._sums: list[int] = []
         for held in list(places.values()):
             place = held()
@@ -69,7 +69,7 @@ class Outlook:
                 place.leaves_ns = at_least_ns if at_least_ns > place.deadline_ns else None
 
     def left(self, ticket: int, place: Expected | None) -> None:
-        """Note that a place (None: it is garbage) left the queue; those behind leave earlier unless it was served."""
+        """Note that a place (None: it was garbage-collected) left; those behind leave earlier unless it was served."""
         if place is None or (place.counted_in == self._number and not place.served):
             self._too_late = True
         self._undecided.pop(ticket, None)
@@ -86,7 +86,7 @@ class Outlook:
         self._too_late = True
 
     def was_denied(self, place: Expected, timer_ns: int, degraded: bool) -> None:
-        """Count a place after all whose hit was in flight when its turn to be counted came."""
+        """Count a place that was left out because its hit was in flight."""
         with self._lock:
             forecast = self._forecast
             if forecast is not None and forecast.degraded is not degraded:
@@ -96,7 +96,7 @@ class Outlook:
         self._wake_worker()
 
     def set_back(self, place: Expected, timer_ns: int) -> None:
-        """Forget what was foreseen for a place before the clock was set back to this time."""
+        """Forget the forecast for a place that was made before the clock was set back to this time."""
         with self._lock:
             if self._forecast is not None and self._forecast.made_ns > timer_ns:
                 self._drop()
@@ -104,7 +104,7 @@ class Outlook:
                 place.leaves_ns = None
 
     def begin(self, place: Expected) -> bool:
-        """Let this caller work on the forecast, unless another one does or it has not been paid for."""
+        """Let this caller work on the forecast, unless another one does so or it has not been paid for."""
         with self._lock:
             worker = self._worker
             if worker is not None and worker.ticket in self._places:
@@ -136,7 +136,7 @@ class Outlook:
             self._ahead = deque(self._places.values())
 
     def work(self, timer_ns: int) -> bool:
-        """Go on with the forecast; return whether there is more to do."""
+        """Continue the forecast; return whether there is more to do."""
         with self._lock:
             self._work(timer_ns)
             return bool(self._ahead)
@@ -186,7 +186,7 @@ class Outlook:
             place.waiter.wake()
 
     def _at_least_us(self, place: Expected) -> int:
-        """Return how long the last place will wait at least, whatever the states of the keys are."""
+        """Return the shortest time that the last place can wait, whatever the states of the keys."""
         rules = [demand.binding.rule for demand in place.demands]
         return max(
             (total - _AT_MOST * rule.limit) * (rule.window_us - 1) // rule.limit

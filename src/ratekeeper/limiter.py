@@ -263,6 +263,7 @@ class Limiter(_Limiter):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    # Written again in `AsyncLimiter`: as a flow it would be entered again each time that the waiter wakes.
     def _wait(self, key: Keys, demands: list[Demand], timeout: float | None) -> tuple[Decision, Outcome | None]:
         if not self._enabled:
             return self._taken(key, demands, None), None

@@ -107,7 +107,7 @@ class AsyncWaiter:
         try:
             await self._event.wait()
         finally:
-            event_loops.let_go(self.loop, self)
+            event_loops.release(self.loop, self)
             if alarm is not None:
                 alarm.cancel()
         self._event.clear()
@@ -229,7 +229,7 @@ class Queues:
         self.by_name: dict[tuple[Hashable, ...], Queue] = {}
         self._of_several: dict[Hashable, set[tuple[Hashable, ...]]] = {}  # by key: the names of queues for several keys
         self.claims: dict[Hashable, list[int]] = {}  # by key: the tickets of the places that wait for it, in order
-        self.degraded: dict[int, Waiter | AsyncWaiter] = {}  # by ticket: those whom the fallback denied
+        self.degraded: dict[int, Waiter | AsyncWaiter] = {}  # by ticket: callers that the fallback denied
         self._claimed: dict[int, tuple[Hashable, Waiter | AsyncWaiter]] = {}  # by ticket
 
     def add(self, name: tuple[Hashable, ...], queue: Queue) -> None:
@@ -240,7 +240,7 @@ class Queues:
                 self._of_several.setdefault(key, set()).add(name)
 
     def leave(self, name: tuple[Hashable, ...], ticket: int, place: Place | None = None) -> None:
-        """Remove a place (None: it is garbage) from its queue, and wake the next first place."""
+        """Remove a place (None: it was garbage-collected) from its queue, and wake the next first place."""
         self.degraded.pop(ticket, None)
         with self.lock:
             if ticket in self._claimed:
@@ -298,11 +298,11 @@ class Queues:
 
     @property
     def pause_ns(self) -> int:
-        """How long to sleep until the store is asked again that did not decide: for all callers together, briefly."""
+        """How long to sleep before asking again a store that did not decide; longer if there are many callers."""
         return max(_PAUSE_NS, len(self.degraded) * _PAUSE_EACH_NS)
 
     def store_is_back_for(self, place: Place) -> None:
-        """Wake all whom the fallback denied if the store, where it denied this place before, now decides."""
+        """Wake all callers that the fallback denied, this place among them, because the store decides again."""
         if self.degraded.pop(place.ticket, None) is None:
             return
         others, self.degraded = self.degraded, {}
@@ -352,10 +352,10 @@ class _AllQueues:
         return self._of.get(store) or self._of.setdefault(store, Queues())  # one C call: all threads get the same
 
     def closed(self, loop: weakref.ref[Any]) -> None:
-        """Let those who waited in an event loop that was closed drop out."""
+        """Drop the callers that waited in an event loop that was closed."""
         it = loop()
         for queues in list(self._of.values()):
-            if it is not None:  # otherwise they are garbage as well
+            if it is not None:  # otherwise they were garbage-collected, too
                 queues.drop_those_in(it)
 
     def after_fork(self) -> None:

@@ -33,7 +33,7 @@ class Waiting:
     ) -> None:
         """`layer` is the layer below the leases: a waiter first gives back the units that `leases` hold of its keys."""
         self.queues = queues
-        # Waits are timed by a clock that never steps, except for one that wakes its waiters when it is moved.
+        # Waits are timed by a clock that never steps, unless the given clock wakes its waiters when it moves.
         self.timer = clock if clock is not None and hasattr(clock, "subscribe") else stopwatch
         self._ruleset = ruleset
         self._layer = layer
@@ -45,7 +45,7 @@ class Waiting:
         return not (self.queues.by_name or self._ruleset.shapes)
 
     def wait(self, demands: Sequence[Demand], timeout: float | None, waiter: Waiter | AsyncWaiter) -> Flow[Admitted]:
-        """Return once admitted and, if a bucket shapes, departed; raise RateLimited as soon as that is hopeless."""
+        """Return once admitted and, if a bucket shapes, departed; raise RateLimited once it would be too late."""
         if self._leases is not None:
             for demand in demands:
                 yield from self._leases.end(demand.key)
@@ -113,11 +113,11 @@ class Waiting:
                 yield from self._sleep(turn, turn.deadline_ns)
 
     def _foresee(self, turn: Place, outlook: Outlook) -> Flow[None]:
-        """Work on the forecast of the queue, for all who are in it."""
+        """Work on the forecast of the queue, for all callers in it."""
         try:
             first = turn.queue.first()
             if outlook.needs_snapshot and first is not None and first.asking:
-                yield from self._sleep(turn, turn.deadline_ns)  # whether the snapshot counts that hit is not known
+                yield from self._sleep(turn, turn.deadline_ns)  # it is not known whether the snapshot counts that hit
                 if turn.is_first():
                     return
             if outlook.needs_snapshot:
@@ -131,7 +131,7 @@ class Waiting:
                     return
                 outlook.start(snapshot, self._timer_at(snapshot.now_us))
             while outlook.work(self.timer()) and not turn.is_first():
-                yield turn.waiter.sleep(0.0)  # an event loop has other things to do as well
+                yield turn.waiter.sleep(0.0)  # other tasks of the event loop get a turn
         finally:
             outlook.end(turn)
 
@@ -170,7 +170,7 @@ class Waiting:
                 is_set_back = yield from self._sleep(turn, int(retry_ns))
 
     def _refuse_late_departure(self, turn: Place, deadline_ns: int) -> Flow[None]:
-        """Raise if the request would depart too late; so nothing is taken that would be given back at once."""
+        """Raise if the request would depart too late, so that nothing is taken only to be given back."""
         outcome = yield self._layer.execute(_as_peeks(turn.demands))
         decision = self._ruleset.decision(turn.demands, outcome)
         late_by = _late_by(decision, self._timer_at(outcome.now_us), deadline_ns)
