@@ -242,7 +242,7 @@ MAY_IMPORT = {
         "errors flows http.asgi_types playground service service.api service.asgi_server service.guards service.shared "
         "service.web stores"
     ),
-    "service.rsgi": "http.headers service.app service.web",
+    "service.rsgi": "http.headers service.app service.connections service.web",
     "service.connections": "clock",
     "service.serve": "errors service service.app service.connections service.rsgi subcommands",
     # the command line

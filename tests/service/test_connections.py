@@ -148,6 +148,19 @@ def test_nobody_makes_room_within_a_second_of_an_answer(port, clock):
     assert all(is_open(client) for client, _ in pairs)
 
 
+def test_with_hardly_any_place_left_clients_take_turns(port, clock):
+    connections = Connections(port.number, 16, clock)
+    pairs = [port.connect() for _ in range(15)]
+    connections.look()
+    assert not connections.is_crowded
+    pairs.append(port.connect())
+    connections.look()
+    assert connections.is_crowded
+    clock.advance(1)
+    connections.look()  # four make room
+    assert (connections.is_crowded, connections.closed) == (False, 4)
+
+
 def test_the_sockets_of_others_are_left_alone(port, clock):
     other = Port()
     client, _ = other.connect()

@@ -30,6 +30,7 @@ SLOW = {  # what a client sends first, what it sends again and again, and how ma
     "drips a body": (HIT[:-20], b" ", 0),
     "drips chunks": (CHUNKED, b"1\r\n \r\n", 0),
     "asks once and stays": (HIT, b"", 1_000),
+    "asks again and again, reads, and stays": (b"", HIT, 1_000),
     "sends nothing": (b"", b"", 0),
 }
 CLIENTS = MAX_CONNECTIONS + 100
@@ -121,8 +122,12 @@ def until(condition):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("kinds", [["asks and never reads"], [*SLOW]], ids=["who never read", "of all kinds"])
-def test_slow_clients_keep_nobody_out(kinds):
+@pytest.mark.parametrize(
+    "kinds",
+    [["asks and never reads"], ["asks again and again, reads, and stays"], [*SLOW]],
+    ids=["who never read", "who never leave", "of all kinds"],
+)
+def test_more_clients_than_there_are_places_for_keep_nobody_out(kinds):
     served = Served()
     empty, least = descriptors(served), taken_bytes(served)
     with crowd(served.port, [SLOW[kind] for kind in kinds]):

@@ -3,7 +3,8 @@
 granian bounds the number of connections and the time that headers take, but waits forever for a client that asks and
 does not read. The kernel knows what each client has received. So this looks at the connections of this process now and
 then, and closes those whose client has taken no answer for too long: whether it does not read, drips its request, or
-sends none. Few places left means little patience.
+sends none. Few places left means little patience; with hardly any, connections close after each answer, so that clients
+take turns.
 
 Linux only; elsewhere nothing is closed.
 """
@@ -24,6 +25,7 @@ from ratekeeper.clock import Clock, stopwatch
 PATIENCE = 30.0  # seconds that a client may take for an answer, with the request
 LITTLE_PATIENCE = 1.0  # the same, while few places are left
 FEW = 0.25  # the share of places that is kept free
+HARDLY_ANY = FEW / 4
 BUFFER_BYTES = 32 * 1024  # of each connection in the kernel, in each direction; Linux doubles it
 _PAUSE = 0.5  # seconds between looks
 _SHORT_PAUSE = 0.2  # the same, while few places are left
@@ -59,6 +61,8 @@ class Connections:
         self._known: dict[int, Client | None] = {}  # by the number of the socket; None: a socket of another kind
         self.closed = 0
         """How many connections were closed here."""
+        self.is_crowded = False
+        """Whether hardly any places are left, so that each answer should close its connection."""
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Look now, and again and again."""
@@ -92,6 +96,7 @@ class Connections:
             with suppress(OSError):
                 self._close(descriptor, number)
             left -= 1
+        self.is_crowded = left > self._places * (1 - HARDLY_ANY)
         return _SHORT_PAUSE if len(clients) > enough else _PAUSE
 
     def _look_at(self, descriptor: int, number: int, now_ns: int) -> Client | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ratekeeper.http.headers import EncodedFields
 from ratekeeper.service.app import App
+from ratekeeper.service.connections import Connections
 from ratekeeper.service.web import CLOSE, FOR_DATA, FOR_PAGES, MAX_BODY, Problem, ServiceRequest, repeated, too_large
 
 if TYPE_CHECKING:
@@ -21,13 +22,15 @@ def _as_text(fields: EncodedFields) -> list[tuple[str, str]]:
 
 
 _FOR_DATA, _FOR_PAGES = _as_text(FOR_DATA), _as_text(FOR_PAGES)  # made once, used for every response
+_CLOSE = _as_text(CLOSE)
 
 
 class Rsgi:
     """An application as granian calls it."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, connections: Connections) -> None:
         self._answer = app.answer
+        self._connections = connections
         self._reading: dict[asyncio.Task[Any], float] = {}  # the tasks that wait for a body, and since when
         self._watches = False
 
@@ -51,7 +54,10 @@ class Rsgi:
         )
         response = await self._answer(request)
         common = _FOR_DATA if response.common is FOR_DATA else _FOR_PAGES
-        protocol.response_bytes(response.status, _as_text(response.own) + common, response.body)
+        own = _as_text(response.own)
+        if self._connections.is_crowded:
+            own += _CLOSE
+        protocol.response_bytes(response.status, own + common, response.body)
 
     async def _read(self, protocol: Any, request: ServiceRequest) -> bytes:
         """Return the body; raise a problem if it does not arrive in time."""

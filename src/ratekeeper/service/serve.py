@@ -126,8 +126,9 @@ async def _serve(app: App, address: str, port: int) -> None:
     from ratekeeper.service.connections import Connections
     from ratekeeper.service.rsgi import Rsgi
 
+    connections = Connections(port, MAX_CONNECTIONS)
     server = Server(
-        Rsgi(app),
+        Rsgi(app, connections),
         address=address,
         port=port,
         interface=Interfaces.RSGI,
@@ -147,7 +148,7 @@ async def _serve(app: App, address: str, port: int) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    Connections(port, MAX_CONNECTIONS).watch(loop)
+    connections.watch(loop)
     print(f"Listening on {_places(address, port)} (press Ctrl-C to stop)", flush=True)
     await server.serve()
     await app.close()
