@@ -49,18 +49,23 @@ class Waiting:
         if self._leases is not None:
             for demand in demands:
                 yield from self._leases.end(demand.key)
-        for demand in demands:
+        binding = _that_bind(demands)  # the others keep nobody waiting
+        if not binding:
+            outcome = yield self._hit(demands)
+            return self._ruleset.decision(demands, outcome), outcome
+        for demand in binding:
             if demand.cost > demand.binding.rule.limit:
                 raise RateLimited((yield from self._standing(demands)))
         deadline_ns = None if timeout is None else self.timer() + round(timeout * 1e9)
-        turn = Place(self.queues, "turn", waiter, demands, deadline_ns)
+        turn = Place(self.queues, "turn", waiter, binding, deadline_ns)
         try:
             if not turn.came_first:
                 yield from self._wait_for_turn(turn)
-            decision, outcome, answered_ns = yield from self._until_admitted(turn)
+            decision, outcome, answered_ns = yield from self._until_admitted(turn, demands)
             turn.served = True
             if self._ruleset.shapes:  # even with no delay: callers that depart earlier may be slow to wake up
-                yield from self._until_departed(turn, answered_ns + round(decision.delay * 1e6) * 1000, outcome)
+                departure_ns = answered_ns + round(decision.delay * 1e6) * 1000
+                yield from self._until_departed(turn, departure_ns, demands, outcome)
         finally:
             turn.leave()
         return decision, outcome
@@ -72,7 +77,9 @@ class Waiting:
         """Return the timer's reading at this time on the store's clock, which was just now."""
         return self.timer() if self.timer is stopwatch else now_us * 1000
 
-    def _until_departed(self, turn: Place, departure_ns: int, outcome: Outcome) -> Flow[None]:
+    def _until_departed(
+        self, turn: Place, departure_ns: int, demands: Sequence[Demand], outcome: Outcome
+    ) -> Flow[None]:
         departing = Place(self.queues, "departure", turn.waiter, turn.demands)
         turn.leave()  # only now, so that departures keep the order of turns
         try:
@@ -84,7 +91,7 @@ class Waiting:
         except GeneratorExit:  # garbage-collected, perhaps while this thread is inside the store: do not enter it
             raise
         except BaseException:
-            yield from self._give_back(departing.demands, outcome)
+            yield from self._give_back(demands, outcome)
             raise
         finally:
             departing.leave()
@@ -135,9 +142,8 @@ class Waiting:
         finally:
             outlook.end(turn)
 
-    def _until_admitted(self, turn: Place) -> Flow[tuple[Decision, Outcome, int]]:
+    def _until_admitted(self, turn: Place, demands: Sequence[Demand]) -> Flow[tuple[Decision, Outcome, int]]:
         """Try, and retry when the answer says; return the decision, the outcome and its time on the timer."""
-        demands = turn.demands
         while True:
             if self.queues.claims and turn.must_yield():
                 yield from self._yield_to_others(turn)
@@ -162,7 +168,8 @@ class Waiting:
             retry_ns = math.inf if never else answered_ns + round(decision.retry_after * 1e6) * 1000
             if never or retry_ns > (math.inf if turn.deadline_ns is None else turn.deadline_ns):
                 raise RateLimited(decision)
-            turn.claim(max(zip(demands, outcome.answers, strict=True), key=lambda each: each[1][2] or 0)[0])
+            answered = zip(demands, outcome.answers, strict=True)
+            turn.claim(max(answered, key=lambda each: (each[0].binds, each[1][2] or 0))[0])
             if outcome.degraded:  # notice when the store is back
                 retry_ns = min(retry_ns, self.timer() + self.queues.pause_ns)
             is_set_back = False
@@ -199,6 +206,13 @@ class Waiting:
     def _standing(self, demands: Sequence[Demand]) -> Generator[Any, Any, Decision]:
         outcome = yield self._layer.execute(_as_peeks(demands))
         return self._ruleset.decision(demands, cast("Outcome", outcome))
+
+
+def _that_bind(demands: Sequence[Demand]) -> Sequence[Demand]:
+    for demand in demands:
+        if not demand.binds:
+            return [each for each in demands if each.binds]
+    return demands
 
 
 def _as_peeks(demands: Sequence[Demand]) -> list[Demand]:
