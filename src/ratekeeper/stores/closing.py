@@ -1,7 +1,8 @@
 """How a SqliteStore closes its files: under its lock, because the last process to close a database cleans it up.
 
-A caller that does not get the lock leaves the files open. Those of a store that no longer exists are closed together
-with the next store that goes, or when the program ends. What is still locked then is left to the kernel.
+A caller that does not get the lock leaves the files open. If their store no longer exists, they are closed together
+with those of the next store that goes, or when the program ends. Files that are still locked then are left to the
+kernel.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _PAUSE = 0.0005  # seconds
 
 
 class Files(NamedTuple):
-    """The open files of one store, or those that it has left."""
+    """The open files of one store, which may be gone."""
 
     lock: FileLock
     database: Database
 
     def close(self) -> None:
-        """Close both. Only for who holds the lock."""
+        """Close both. The caller must hold the lock."""
         self.database.close()
         self.lock.close()
 
@@ -58,21 +59,21 @@ class _Unclosed:
 
     def __init__(self) -> None:
         self._all: set[Files] = set()
-        self._of_nobody: set[Files] = set()  # whose store is gone
+        self._orphans: set[Files] = set()  # whose store is gone
         forks.renew_in_child(self)
         atexit.register(self._end)
 
     def add(self, files: Files, store: object) -> None:
         """Close these files once the store is gone, or when the program ends."""
         self._all.add(files)
-        weakref.finalize(store, self._let_go, files).atexit = False
+        weakref.finalize(store, self._store_is_gone, files).atexit = False
 
-    def _let_go(self, files: Files) -> None:
-        """Close what has no store, as far as nobody holds its lock. Any code may be interrupted by this."""
-        self._of_nobody.add(files)
-        for each in list(self._of_nobody):
+    def _store_is_gone(self, files: Files) -> None:
+        """Close the files of stores that are gone, unless they are locked. This may interrupt any code."""
+        self._orphans.add(files)
+        for each in list(self._orphans):
             if flows.run(closing(each, time.sleep, 0)):
-                self._of_nobody.discard(each)
+                self._orphans.discard(each)
                 self._all.discard(each)
 
     def _end(self) -> None:
@@ -82,11 +83,11 @@ class _Unclosed:
                 files.abandon()
 
     def after_fork(self) -> None:
-        """Leave to the parent what has no store; each store deals with its own files."""
-        for files in self._of_nobody:
+        """Leave the files of stores that are gone to the parent; each store deals with its own."""
+        for files in self._orphans:
             files.abandon()
-        self._all -= self._of_nobody
-        self._of_nobody.clear()
+        self._all -= self._orphans
+        self._orphans.clear()
 
 
 _unclosed = _Unclosed()

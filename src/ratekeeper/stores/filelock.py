@@ -31,8 +31,8 @@ BUSY = Busy()
 class FileLock:
     """Lets one thread of one process in at a time. It never blocks: a caller that finds it taken may try again.
 
-    The kernel releases it when a process ends, for whatever reason. Whoever takes it writes down the time, so that
-    waiting callers can tell a moving queue from an owner that is stuck.
+    The kernel releases it when a process ends, for whatever reason. Each owner writes down the time, so that waiting
+    callers can tell a queue that moves from an owner that is stuck.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,7 +61,7 @@ class FileLock:
             free[0] = True
 
     def while_stopped(self, action: Callable[..., _Result], *arguments: Any) -> _Result | Busy:
-        """Call `action` if no other process holds the lock. Only for who keeps out the threads of this one."""
+        """Call `action` if no other process holds the lock; `stop` must have kept out the threads of this one."""
         file = self._file
         try:
             if file is None:
@@ -108,7 +108,7 @@ class FileLock:
             self._free[0] = True
 
     def renew(self) -> None:
-        """Let threads in again, whoever was inside: in a forked child that thread does not exist."""
+        """Let threads in again, even if one was inside: in a forked child it does not exist."""
         self._is_stopped = False
         self._free[0] = True
 

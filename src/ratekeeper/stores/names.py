@@ -13,9 +13,9 @@ _SPECIAL = bytes((*b"%{}", *range(0x20), 0x7F))  # characters that would end a h
 def head_of(binding: Binding) -> bytes:
     """Return the beginning of the names of a rule's keys, up to the brace that opens the key.
 
-    The prefix keeps its colons, so that the pattern of an ACL, such as `~ratekeeper:*`, matches what begins with it.
-    The parts after it have none, and only a text has an empty part before it: so names are read from the right, and no
-    two spaces share one.
+    The prefix keeps its colons, so that the pattern of an ACL, such as `~ratekeeper:*`, matches every name that begins
+    with it. The parts after it have no colons, and only a rule's text follows an empty part. So a name can be taken
+    apart from the right, and no two spaces share one.
     """
     prefix, algorithm, name = binding.space
     parts = [binding.rule.short_name, name]

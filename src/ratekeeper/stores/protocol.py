@@ -25,7 +25,7 @@ class Binding(NamedTuple):
     rule: Rule
     space: tuple[str, str, str]  # prefix, algorithm, name
     group: str | None = None
-    """The rules with which it shares its part of a full memory store; None: it has a part of its own."""
+    """The group of rules that share one part of a full memory store; None: the rule has a part of its own."""
 
 
 class Receipt(NamedTuple):

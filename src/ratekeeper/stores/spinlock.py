@@ -25,10 +25,10 @@ class SpinLock:
     operation with or without the GIL. Signal handlers run at calls and jumps back, never between the deletion and the
     ``try`` after it, nor before the assignment that frees the lock; so neither may be inside a call.
 
-    A signal handler or a finalizer may need the lock in the middle of the section that its own thread is in, and would
-    wait for ever. To write down which thread is inside would cost every section a call. Instead, each function that
-    takes the lock has the local variables `free` and `has_lock`, which is true exactly while it has the lock. Whoever
-    finds the lock taken looks for such a function further up its own stack.
+    A signal handler or a finalizer may need the lock while its own thread is inside, and would wait for ever. Recording
+    which thread is inside would cost every section a call. Instead, each function that takes the lock has the local
+    variables `free` and `has_lock`, which is true exactly while it has the lock. A caller that finds the lock taken
+    looks for such a function further up its own stack.
     """
 
     __slots__ = ("__weakref__", "free")

@@ -57,9 +57,8 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked(path)
         self.breaker = Breaker(repr(self))
-        self._in_force: dict[
-            bytes, dict[int, Rule]
-        ] = {}  # by the head of their keys' names, then by their bindings' ids
+        # The rules of this process's limiters, by the head of their keys' names, then by the ids of their bindings.
+        self._in_force: dict[bytes, dict[int, Rule]] = {}
         self._lock = FileLock(f"{self.path}-lock")
         self._database = Database(self.path, _expiry_by(self._in_force))
         self._queue = LockQueue()
@@ -123,7 +122,7 @@ class SqliteStore:
         return self.ask(self.show, demands, None, flows.run, time.sleep)  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Close the file; the next request opens it again. It stays open while others keep its lock."""
+        """Close the file; the next request opens it again. It stays open while others hold its lock."""
         flows.run(self.closing(time.sleep))
 
     # What threads and event loops share.
@@ -320,7 +319,7 @@ class AsyncSqliteLayer:
         return self._ask(self._store.show, demands, None)  # type: ignore[no-any-return]
 
     async def close(self) -> None:
-        """Close the file; the next request opens it again. It stays open while others keep its lock."""
+        """Close the file; the next request opens it again. It stays open while others hold its lock."""
         await flows.run_async(self._store.closing(self._sleep))
 
     def _ask(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand], ends_ns: int | None) -> Any:

@@ -139,7 +139,7 @@ class AsyncioConnections:
 def _is_usable(connection: Any) -> bool:
     """Return whether a connection is open and has nothing unexpected to read, neither in its stream nor in its parser.
 
-    The name under which redis-py tells this has changed, and none of them notices a connection that was reset.
+    The name of redis-py's own method depends on its version, and it does not notice a connection that was reset.
     """
     reader, writer = connection._reader, connection._writer  # noqa: SLF001 - third-party
     if reader is None or writer is None or writer.is_closing() or reader.at_eof() or reader.exception() is not None:

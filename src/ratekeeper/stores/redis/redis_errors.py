@@ -35,7 +35,7 @@ class _Error(NamedTuple):
 
 _A_KEY = "delete the key, or use another prefix"
 _BY_CODE = {
-    "NOSCRIPT": _Error("no script", "Redis does not keep the script; check what flushes scripts"),
+    "NOSCRIPT": _Error("no script", "Redis has lost the script; check what flushes scripts"),
     "MOVED": _Error("moved", "the slot is being moved between nodes; if this goes on, check CLUSTER SLOTS"),
     "ASK": _Error("ask", "the slot is being moved between nodes; if this goes on, check CLUSTER SLOTS"),
     "TRYAGAIN": _Error("torn", "the slot is being moved between nodes; if this goes on, check CLUSTER SLOTS"),
@@ -48,7 +48,7 @@ _BY_CODE = {
     "NOAUTH": _Error("", "Redis refuses the login; check user and password"),
     "WRONGPASS": _Error("", "Redis refuses the login; check user and password"),
     "OOM": _Error("no writes", "Redis is full (maxmemory); raise it, or free memory"),
-    "LOADING": _Error("", "Redis is still loading its data; wait until it has"),
+    "LOADING": _Error("", "Redis is still loading its data; decisions resume afterwards"),
     "BUSY": _Error("", "Redis is busy with a script; see SCRIPT KILL"),
     "MISCONF": _Error("no writes", "Redis cannot save its data and refuses writes; see its log"),
     "NOREPLICAS": _Error("no writes", "Redis has too few replicas and refuses writes; see min-replicas-to-write"),
@@ -68,7 +68,7 @@ _CLASSES = {  # of redis-py, which removes the code from the text
     "AuthenticationWrongNumberOfArgsError": "NOAUTH",
 }
 _IN_A_TEXT = re.compile(rf"\b({'|'.join(_BY_CODE)})\b")  # raised inside the script, or unknown to redis-py
-_WITHOUT_A_CODE = {  # texts of Redis 6, and of what it refuses before it parses it
+_WITHOUT_A_CODE = {  # texts of Redis 6, and of commands that are refused before they are parsed
     "The user executing the script": "NOPERM",
     "unauthenticated": "NOAUTH",
     "no password": "NOAUTH",
@@ -81,7 +81,7 @@ _OF_A_SLOT = ("moved", "ask")  # while no server has the slot, each points to an
 
 LATE = "Redis did not answer in time; check its load and the network, or raise the deadline"
 UNREACHABLE = "Redis cannot be reached; check the address, the network and the server"
-_UNKNOWN = "Redis answered with an error; see what it says"
+_UNKNOWN = "Redis answered with an error"
 INTERRUPTED = "calls to Redis were interrupted"
 
 
@@ -103,15 +103,15 @@ def _error_of(error: BaseException) -> _Error:
 
 
 class Redirection(NamedTuple):
-    """Where a slot is, as a node says."""
+    """Where a slot is, according to a node."""
 
     slot: int
-    host: str  # "" if it is that of the node that says so
+    host: str  # "" if it is the host of that node
     port: int
 
 
 def redirection_of(refusal: Exception) -> Redirection:
-    """Return what a MOVED or an ASK says. redis-py has read it for us only since 6.0."""
+    """Return what a MOVED or an ASK says; redis-py reads it only since version 6.0."""
     slot, _, address = str(refusal).removeprefix("MOVED ").removeprefix("ASK ").partition(" ")
     host, _, port = address.rpartition(":")
     return Redirection(int(slot), host, int(port))
@@ -147,5 +147,5 @@ def interrupted() -> StoreUnavailable:
 
 def no_decision(reply: object) -> StoreUnavailable:
     """Return the error for a reply that is not from the script."""
-    reason = "Redis sent a reply that is not a decision; check what is between, and that it is a Redis"
+    reason = "the reply is not a decision; check that the address is that of a Redis server, and any proxy in between"
     return StoreUnavailable(f"Redis sent a reply that is not a decision: {show(reply)}", reason=reason)

@@ -115,7 +115,7 @@ def _look_elsewhere(
     *,
     again: _ByNode,
 ) -> Flow[None]:
-    """Find out where the slots have gone of a server that cannot be reached or is no longer a master."""
+    """Find out where the slots of a server are now that cannot be reached or is no longer a master."""
     topology.suspect(node)
     with suppress(StoreUnavailable):  # no other server knows either
         yield from topology.discover(exchange)

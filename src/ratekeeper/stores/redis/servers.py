@@ -44,7 +44,7 @@ class Servers:
         self.codec = Codec()
         self.breaker = Breaker(shown)
         self.node_breakers: dict[NodeAddress, Breaker] = {}
-        self.checked: set[NodeAddress | None] = set()  # servers that need not be asked anything beside decisions
+        self.checked: set[NodeAddress | None] = set()  # servers that need not be asked anything but decisions
         self._refusing: set[NodeAddress | None] = set()  # servers that refused to write
         self._shown = shown
 

@@ -1,7 +1,7 @@
 """The batches of threads: requests made while a batch is in flight go together into the next one.
 
-A signal handler or a finalizer may make a request in the middle of any line, even within the lock, which its own
-thread may enter again. It is sent as that of another thread would be, and the interrupted one goes on afterwards.
+A signal handler or a finalizer may make a request in the middle of any line, even inside the lock, which its own thread
+may enter again. The request is sent like that of another thread, and the interrupted one continues afterwards.
 
 From Python 3.12 on, an exception that a signal handler raises at a loop's jump back can skip the exit of the `with` or
 `try` around the loop and leave a lock locked. So where that matters, the loop is in a function of its own.
@@ -155,7 +155,7 @@ class ThreadBatches:
             following = self._with_most_time() if self._waiting else None
             if following is not None:
                 self._leaders.add(following)
-                if following not in self._waiting:  # a signal handler had it served meanwhile
+                if following not in self._waiting:  # a signal handler sent it meanwhile
                     self._leaders.discard(following)
             self._leaders.discard(request)
         if following is not None:
