@@ -31,7 +31,7 @@ class Admission(NamedTuple):
     is_held: bool = False
     """Whether the request counts as held until `leave` is called."""
     others: Sequence[Admission] = ()
-    """Those by the other routes that the request may be read as."""
+    """The admissions by other routes that the request may be read as."""
 
     @property
     def all(self) -> Sequence[Admission]:
@@ -47,7 +47,7 @@ class Admission(NamedTuple):
 
 
 def decide_by_all(route_limits: Sequence[RouteLimit], request: Request, held: HeldRequests) -> Flow[Admission | None]:
-    """Decide by several routes, all or nothing; the tightest one speaks for all. None means that none limits it."""
+    """Decide by several routes, all or nothing; the tightest decision is reported. None means no limit."""
     admissions: list[Admission] = []
     admits = False
     try:

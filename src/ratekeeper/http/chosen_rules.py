@@ -1,4 +1,4 @@
-"""Rules that a function of the request returns; they may say what rules in the source may not.
+"""Rules that a function of the request returns; unlike rules in the source, they may block or allow everything.
 
 >>> chosen("0/minute").is_blocked, chosen("blocked").is_blocked
 (True, True)
@@ -37,7 +37,7 @@ _BLOCKED = ChosenRules(None, is_blocked=True)
 
 
 def chosen(rules: Any) -> ChosenRules:
-    """Sort out "unlimited", which limits nothing, and "blocked" or a rate of 0, which deny everything."""
+    """Handle "unlimited", which limits nothing, and "blocked" or a rate of 0, which deny everything."""
     if isinstance(rules, Mapping):
         each = {name: _limited(rule) for name, rule in rules.items()}
         if "blocked" in each.values():
@@ -56,7 +56,7 @@ def chosen(rules: Any) -> ChosenRules:
 
 
 def _limited(rule: Any) -> Any:
-    """Return what of a rule or text limits something, None if nothing does; "blocked" if it denies everything."""
+    """Return the part of a rule or text that limits something, None if there is none; "blocked" if it denies all."""
     if not isinstance(rule, str):
         return rule
     parts = [part.strip() for part in re.split(r"[;,|]", rule)]

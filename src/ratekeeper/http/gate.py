@@ -37,8 +37,8 @@ DenyFunction = Callable[[Any, Decision], Reply]
 _BY_ADDRESS = by_address()
 _HEADERS = Headers()
 FALLBACK = "60/minute"
-"""The rules where a function of the request should have returned some, and there is no `limit` that stands for all."""
-_new = tuple.__new__  # a third of what the constructor of a named tuple costs
+"""The rules if a function of the request returned no valid ones and there is no fixed `limit`."""
+_new = tuple.__new__  # a named tuple's own constructor takes twice as long
 
 
 class Options(TypedDict, total=False):
@@ -149,7 +149,7 @@ class _Gate:
         return self._held
 
     def headers(self, admission: Admission) -> Fields:
-        """Return the headers that tell the client where it stands."""
+        """Return the headers that report the decision."""
         return admission.http_limiter.writer.fields(admission.decision, admission.key, self._clock() / 1e9)
 
     def encoded_headers(self, admission: Admission) -> EncodedFields:

@@ -11,10 +11,10 @@ from ratekeeper.notices import Notices
 
 
 class RouteTable:
-    """The routes of a gate, in their order, of which the last matches every request.
+    """The routes of a gate, in order; the last one matches every request.
 
-    A request that is written in an unusual way may match one route as it is written and another one as an application
-    may read it. Whichever view runs, its limit must apply, so both do. Only what matches as it is written is exempt.
+    A request that is written in an unusual way may match one route as it is written and another as an application
+    reads it. Either view may run, so both limits apply. Only a path as it is written can be exempt.
     """
 
     def __init__(self, route_limits: Sequence[RouteLimit]) -> None:
@@ -27,8 +27,8 @@ class RouteTable:
         """Return the routes whose limits apply, nearly always one."""
         method, path, root = request.method.upper(), request.path, root_of(request)
         read = normalized(path).casefold()
-        is_usual = read == path  # what such a path is not read as, it is not written as either
-        # A pattern may also be written with what the application is mounted at.
+        is_usual = read == path  # such a path matches the same routes as written and as read
+        # A pattern may also include the path that the application is mounted at.
         full, full_read = (root + path, normalized(root + path).casefold()) if root else (path, read)
         written_as: RouteLimit | None = None
         read_as: RouteLimit | None = None
@@ -52,7 +52,7 @@ class RouteTable:
 
 
 class NoRoutes:
-    """What a gate that is switched off has instead."""
+    """The routes of a gate that is switched off."""
 
     def __init__(self, notices: Notices) -> None:
         self._notices = notices

@@ -141,8 +141,7 @@ class Outgoing:
                 if deadline is not None and until > deadline:
                     raise RateLimited(_held_by_server((until - self._timer()) / 1e9))
                 yield waiter.sleep_until(until)
-            # The budget comes last, and what it admits is sent at once: or all requests would be sent together when a
-            # backoff ends.
+            # Ask the budget last and send at once: otherwise all requests would be sent together when a backoff ends.
             if timeout == 0:
                 taken = yield from self._take_now(key, cost)
             else:

@@ -28,17 +28,16 @@ _METHOD = re.compile(r"[A-Za-z]+")
 class Route:
     """Rules for the paths that `path` matches; of several routes, the first match applies.
 
-    In a path, `{name}` matches one segment, and a `*` at the end matches anything: `/users/{id}`, `/api/*`. It is the
-    path as the application's own routes have it, without what the application is mounted at. A limit applies however
-    a client writes the path; where there is no limit, only the path as it stands matches. Options that are left out
-    are those of the whole application.
+    In a path, `{name}` matches one segment, and a `*` at the end matches anything: `/users/{id}`, `/api/*`. Write it as
+    in the application's own routes, without the path of a mount. A limit applies however a client writes the path; a
+    route without a limit matches the exact path only. Options that are left out are those of the whole application.
     """
 
     path: str
     limit: Limit
     """Rules, a limiter, or a function that returns the rules for a request; None means no limit."""
     methods: Collection[str] | None = None
-    """The methods, of which "WEBSOCKET" is one; None means all."""
+    """The methods, which may include "WEBSOCKET"; None means all."""
     key: KeyFunction | None = None
     cost: Costs | CostFunction | None = None
     settle: SettleFunction | None = None
@@ -63,7 +62,7 @@ class Route:
         return " ".join((*sorted(map(str.upper, self.methods or ())), self.path))
 
     def matcher(self) -> Matcher:
-        """Return what tells whether a request matches this route."""
+        """Return the test of whether a request matches this route."""
         methods = None
         if self.methods is not None:
             methods = {method.upper() for method in self.methods}
@@ -73,13 +72,13 @@ class Route:
 
 
 class Matcher(NamedTuple):
-    """What tells whether a request matches a route."""
+    """The test of whether a request matches a route."""
 
     methods: Collection[str] | None
     is_path: PathTest
     """Whether a path matches as it is written."""
     may_be_path: PathTest
-    """Whether a path, normalized and in one case, may be read as one that matches."""
+    """Whether a path, normalized and casefolded, may be read as one that matches."""
     is_all: bool
     """Whether every request matches."""
 

@@ -1,4 +1,4 @@
-"""Paths, and the patterns of routes: what is the same path to an application, however it is written.
+"""Paths, and the patterns of routes: which paths are the same to an application, however they are written.
 
 Servers, frameworks and file systems read many spellings as one path: Starlette ignores a newline at the end, Werkzeug
 repeated slashes, a static file is found past `/./` and in upper case. A limit has to apply to each of them.
@@ -20,7 +20,7 @@ _OPEN_END = re.compile(r"(?<=/)\{[^{}/:]+:path\}$")  # means the same as a "*"
 
 
 def normalized(path: str) -> str:
-    """Return the path without what some application ignores, except for its case.
+    """Return the path without everything that some application ignores, except its case.
 
     >>> normalized("//a/./b/../c/%0A".replace("%0A", chr(10)))
     '/a/c'
@@ -38,7 +38,7 @@ def normalized(path: str) -> str:
 
 
 def below(root: str, path: str) -> str:
-    """Return what an application that is mounted at `root` sees of a path that may begin with it."""
+    """Return a path as an application mounted at `root` sees it, if the path begins with that."""
     if root and path.startswith(root) and path[len(root) :][:1] in ("", "/"):
         return path[len(root) :]
     return path
@@ -51,7 +51,7 @@ def exact_test(pattern: str) -> PathTest:
 
 
 def lenient_test(pattern: str) -> PathTest:
-    """Return a function that tells whether a path, normalized and in one case, may be read as one of this pattern."""
+    """Return a function that tells whether a path, normalized and casefolded, may be read as matching this pattern."""
     pattern = _OPEN_END.sub("*", pattern)
     start = pattern.removesuffix("*")
     is_open = start != pattern
@@ -63,7 +63,7 @@ def lenient_test(pattern: str) -> PathTest:
 
 
 def _test(start: str, *, is_open: bool = False) -> PathTest:
-    """Return a function that tells whether a path is this, or begins with it; `{name}` stands for one segment."""
+    """Return a function that tells whether a path is this, or begins with it; `{name}` matches one segment."""
     if "{" not in start and "}" not in start:
         return (lambda path: path.startswith(start)) if is_open else (lambda path: path == start)
     parts = []

@@ -103,10 +103,10 @@ class RateLimitMiddleware:
 
 
 class _FailedGate(AsyncGate):
-    """Stands for a gate that could not be made, until the server can be told.
+    """Takes the place of a gate that could not be made, until the server can be told.
 
-    Starlette makes its middleware when the server begins to use it. A server that gets an exception then takes the
-    application for one without lifespan events, and serves it, with an error for each request.
+    Starlette creates its middleware when the server first calls the application. If that raised an exception, the
+    server would assume that the application does not support lifespan events, and go on with an error per request.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -124,7 +124,7 @@ class _FailedGate(AsyncGate):
 
 
 def _is_built_by_starlette() -> bool:
-    """Tell whether Starlette or FastAPI calls this, to make its middleware."""
+    """Tell whether Starlette or FastAPI is creating its middleware."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_name == "build_middleware_stack":

@@ -1,7 +1,7 @@
 """Rate limits for Django: a middleware, and a decorator for single views, sync and async.
 
     MIDDLEWARE = [..., "ratekeeper.integrations.django.RateLimitMiddleware"]  # after authentication, to limit by user
-    INSTALLED_APPS = [..., "ratekeeper.integrations.django.RatekeeperConfig"]  # so that `manage.py check` knows it
+    INSTALLED_APPS = [..., "ratekeeper.integrations.django.RatekeeperConfig"]  # lets `manage.py check` report errors
     RATEKEEPER = {"limit": "100/minute", "exempt": ["/healthz"], "store": "redis://localhost"}
 
     @limited("5/minute", methods=["POST"])
@@ -57,7 +57,7 @@ _FUNCTIONS = ("key", "cost", "settle", "deny")
 
 
 class RatekeeperConfig(AppConfig):
-    """Lets `manage.py check` report a setting that cannot work, if INSTALLED_APPS has it."""
+    """Lets `manage.py check` report invalid settings, if it is in INSTALLED_APPS."""
 
     name = __name__
     label = "ratekeeper"
@@ -65,7 +65,7 @@ class RatekeeperConfig(AppConfig):
 
 @checks.register
 def check_settings(**_: Any) -> list[checks.CheckMessage]:
-    """Report a setting `RATEKEEPER` that cannot work."""
+    """Report an invalid setting `RATEKEEPER`."""
     try:
         gate_for(Gate)
     except Exception as error:  # noqa: BLE001 - whatever it is, it would end the server

@@ -254,7 +254,7 @@ def _current() -> Request:
 
 
 def _is_static(endpoint: str) -> bool:
-    """Tell whether an endpoint serves the static files of the application or of a blueprint; a view may be named so."""
+    """Tell whether an endpoint serves the static files of the application or a blueprint, and is no view named so."""
     owner, _, name = endpoint.rpartition(".")
     return name == "static" and (current_app.blueprints[owner] if owner else current_app).has_static_folder
 
@@ -272,7 +272,7 @@ def _admit(own: Request, gate: Gate) -> None:
 
 
 def _tell(response: Response) -> Response:
-    """Add the headers of the tightest limit, and arrange the settlement of all."""
+    """Add the headers of the tightest limit, and schedule the settlement of all limits."""
     passed: list[_Passed] | None = _current().environ.pop(_PASSED, None)
     if passed is None:
         return response

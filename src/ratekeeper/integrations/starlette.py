@@ -122,7 +122,7 @@ class RateLimit:
             await self.gate.correct(admission, real_cost)
 
     def headers(self, admission: Admission | None) -> Fields:
-        """Return the headers that tell the client where it stands."""
+        """Return the headers that report the decision."""
         return [] if admission is None else self.gate.headers(admission)
 
     def _refusal(self, connection: Connection, admission: Admission) -> Exception:

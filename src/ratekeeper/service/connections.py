@@ -1,10 +1,10 @@
 """Connections whose clients keep the service waiting are closed, so that a thousand of them keep nobody out.
 
-granian bounds the number of connections and the time that headers take, but waits forever for a client that asks and
-does not read. The kernel knows what each client has received. So this looks at the connections of this process now and
-then, and closes those whose client has taken no answer for too long: whether it does not read, drips its request, or
-sends none. Few places left means little patience; with hardly any, connections close after each answer, so that clients
-take turns.
+granian bounds the number of connections and the time that headers take, but waits forever for a client that sends a
+request and does not read the response. The kernel knows what each client has received. So this module regularly looks
+at the connections of this process, and closes those whose client has received no response for too long: because it does
+not read, sends its request slowly, or sends none. When few places are left, clients get less time; when hardly any are,
+connections close after each response, so that clients take turns.
 
 Linux only; elsewhere nothing is closed.
 """
@@ -22,7 +22,7 @@ from contextlib import suppress
 
 from ratekeeper.clock import Clock, stopwatch
 
-PATIENCE = 30.0  # seconds that a client may take for an answer, with the request
+PATIENCE = 30.0  # seconds that a client may take to send a request and read the response
 LITTLE_PATIENCE = 1.0  # the same, while few places are left
 FEW = 0.25  # the share of places that is kept free
 HARDLY_ANY = FEW / 4
@@ -36,7 +36,7 @@ _log = logging.getLogger("ratekeeper")
 
 
 class Client:
-    """The client of a connection, and since when the service waits for it."""
+    """The client of a connection, and since when the service has waited for it."""
 
     __slots__ = ("since_ns", "taken")
 
@@ -45,14 +45,14 @@ class Client:
         self.since_ns = now_ns
 
     def update(self, taken: int, unsent: int, now_ns: int) -> None:
-        """Note what has happened since the last look: a client that took an answer, whole, is not waited for."""
+        """Note what has happened since the last look: a client that has read a whole response starts afresh."""
         if taken > self.taken and not unsent:
             self.taken = taken
             self.since_ns = now_ns
 
 
 class Connections:
-    """The connections of this process to one port; it has places for a number of them."""
+    """The connections of this process to one port, of which a given number can be open."""
 
     def __init__(self, port: int, places: int, clock: Clock = stopwatch) -> None:
         self._port = port
@@ -62,10 +62,10 @@ class Connections:
         self.closed = 0
         """How many connections were closed here."""
         self.is_crowded = False
-        """Whether hardly any places are left, so that each answer should close its connection."""
+        """Whether hardly any places are left, so that each response should close its connection."""
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look now, and again and again."""
+        """Look now, and again at intervals."""
         if sys.platform != "linux":
             return
         pause = _PAUSE
@@ -76,7 +76,7 @@ class Connections:
         loop.call_later(pause, self.watch, loop)
 
     def look(self) -> float:
-        """Close the connections that were waited for too long; return after how many seconds to look again."""
+        """Close connections whose clients took too long; return in how many seconds to look again."""
         now_ns = self._clock()
         known: dict[int, Client | None] = {}
         clients = []
@@ -89,7 +89,7 @@ class Connections:
         self._known = known
         left = len(clients)
         enough = int(self._places * (1 - FEW))
-        for since_ns, descriptor, number in sorted(clients):  # those that were waited for longest come first
+        for since_ns, descriptor, number in sorted(clients):  # the slowest clients come first
             patience = LITTLE_PATIENCE if left > enough else PATIENCE
             if now_ns - since_ns < patience * 1e9:
                 break
@@ -122,7 +122,7 @@ class Connections:
         return False
 
     def _close(self, descriptor: int, number: int) -> None:
-        """Let the server find the connection at its end; it closes the descriptor."""
+        """Shut the connection down; the server then closes the descriptor."""
         with socket.socket(fileno=os.dup(descriptor)) as opened:
             if _number(opened.fileno()) != number:  # the descriptor is another socket's by now
                 return

@@ -10,7 +10,7 @@ from ratekeeper.service.web import JSON, Problem, ServiceRequest
 
 _SAFE = ("GET", "HEAD")
 _FROM_HERE = (b"same-origin", b"none")  # none: a typed address or a bookmark
-_GIVEN_ONCE = {  # headers that decide what a request may do: of two, a proxy might see the other one
+_GIVEN_ONCE = {  # headers that access depends on: of two values, a proxy may have seen the other one
     *(b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"authorization"),
     *(b"content-type", b"content-length", b"transfer-encoding"),
 }
@@ -104,8 +104,8 @@ def _address(name: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address 
 def _is_local(request: ServiceRequest) -> bool:
     """Tell whether a request comes from this machine.
 
-    The peer of the connection may be a proxy on this machine, whose callers are anywhere. It gives itself away by its
-    headers, or by a Host that is not local. One that hides both must add the token, which is then required of all.
+    The peer of the connection may be a proxy on this machine, whose callers can be anywhere. Its headers, or a Host
+    that is not local, show that. If it shows neither, set a token, which is then required of every caller.
     """
     if not _BY_A_PROXY.isdisjoint(request.headers):
         return False

@@ -54,8 +54,8 @@ class Service:
     def keep(self, key: Hashable, rules: RulesGiven, *, prefix: str = "ratekeeper") -> HttpLimiter:
         """Make a limiter and keep it under a key; those that were not used for longest are dropped.
 
-        Clients choose the rules and their names. So rules are stored by their texts, and no name reaches another rule's
-        usage; and all of a prefix count as one where a full store divides its room, however many there are.
+        Clients choose the rules and their names. So rules are stored by their texts, and a name cannot reach another
+        rule's usage; and a full store counts all rules of a prefix as one when it divides its room.
         """
         made = AsyncLimiter(
             rules,

@@ -161,7 +161,7 @@ def repeated(names: Iterable[_Name]) -> list[_Name]:
 
 
 def decode(decoder: msgspec.json.Decoder[_Body], content: bytes) -> _Body:
-    """Decode a body; refuse a field that is given twice, of which a proxy might see the other value."""
+    """Decode a body; refuse a field that is given twice, because a proxy may have seen the other value."""
     try:
         body = decoder.decode(content)
         _find_repeated(content.decode().lstrip())  # which is JSON, of a bounded depth

@@ -40,14 +40,14 @@ def glyphs_for(encoding: str | None) -> Glyphs:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """How to show simulations: how wide, with which characters, and whether in colour."""
+    """How to show simulations: how wide, with which characters, and whether in color."""
 
     width: int = 80
     glyphs: Glyphs = BLOCKS
     color: bool = False
 
     def render(self, simulation: Simulation) -> str:
-        """Give the lanes and the table as lines of text."""
+        """Return the lanes and the table as lines of text."""
         lines = (
             *self._lanes(simulation),
             "",

@@ -10,7 +10,7 @@ from ratekeeper.errors import InvalidRule
 
 
 def comparable_log(rule: Rule) -> SlidingWindowLog:
-    """Give the exact sliding log that a rule is compared with.
+    """Return the exact sliding log that a rule is compared with.
 
     It has the rule's limit and window. A bucket has its capacity as the limit, and as the window the time in which it
     refills or drains whole (capacity / rate, rounded up to a microsecond): 1/s burst 10 is compared with 10 in 10 s.

@@ -13,7 +13,7 @@ from ratekeeper import rates
 
 _FEWEST_CELLS = 6  # between two boundaries; where windows are too many for that, not every boundary is marked
 _ROUND_CELLS = 5
-_FAR_US = 10**9 * rates.SECOND_US  # who writes such times counts from the epoch
+_FAR_US = 10**9 * rates.SECOND_US  # such times are counted from the epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +30,26 @@ class Grid:
         return self.column(self.end_us - 1) + 1
 
     def cell(self, at_us: int) -> int:
-        """Give the number of the cell that this moment is in, counted from time 0."""
+        """Return the number of the cell that this moment is in, counted from time 0."""
         return at_us * self.cells // self.section_us
 
     def column(self, at_us: int) -> int:
-        """Give the column of the cell that this moment is in."""
+        """Return the column of the cell that this moment is in."""
         cells = self.cell(at_us) - self.cell(self.start_us)
         return cells + at_us // self.section_us - self.start_us // self.section_us
 
     @property
     def origin_us(self) -> int:
-        """The moment that is called 0: the epoch where that is near, otherwise the last boundary before the start."""
+        """The time that is shown as 0: the epoch if it is near, otherwise the last boundary before the start."""
         return 0 if self.start_us < _FAR_US else self.start_us - self.start_us % self.section_us
 
     def boundaries_us(self) -> range:
-        """Give the boundaries that have a column: the one before the column of their own moment."""
+        """Return the boundaries that have a column: the one before the column of their own moment."""
         first = self.start_us - self.start_us % self.section_us + self.section_us
         return range(first, self.end_us, self.section_us)
 
     def totals(self, moments_us: Iterable[int | None], units: Iterable[int]) -> list[int]:
-        """Add up units by column; what has no moment is left out."""
+        """Add up units by column; entries without a time are left out."""
         totals = [0] * self.columns
         for at_us, some in zip(moments_us, units, strict=True):
             if at_us is not None:
@@ -73,7 +73,7 @@ def fit(start_us: int, end_us: int, window_us: int, columns: int) -> Grid:
 
 
 def round_numbers() -> Iterator[int]:
-    """Give 1, 2, 5, 10, 20, 50 and so on."""
+    """Return 1, 2, 5, 10, 20, 50 and so on."""
     return (factor * 10**exponent for exponent in count() for factor in (1, 2, 5))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORMATS = (".svg", ".png")
 _LANE_COLUMNS = 200
 _MOST_BINS = 60
-# The palette of Okabe and Ito, which the colour-blind can tell apart; and nothing is told by colour alone.
+# The palette of Okabe and Ito, which color-blind people can tell apart; and nothing is shown by color alone.
 _BLUE, _ORANGE = "#0072b2", "#e69f00"
 _ADMITTED: dict[str, Any] = {"facecolor": _BLUE, "edgecolor": "white", "linewidth": 0.5}
 _DENIED: dict[str, Any] = {"facecolor": "white", "edgecolor": _ORANGE, "linewidth": 0.5, "hatch": "//////"}
@@ -83,7 +83,7 @@ def _grid(simulation: Simulation) -> Grid:
 
 
 def _draw_lane(axes: Axes, outcome: RuleOutcome, simulation: Simulation, grid: Grid) -> int:
-    """Draw what was admitted upwards and what was denied downwards, and give the height of the highest bar."""
+    """Draw what was admitted upwards and what was denied downwards, and return the height of the highest bar."""
     traffic = simulation.traffic
     admitted: Counter[int] = Counter()
     denied: Counter[int] = Counter()
@@ -126,7 +126,7 @@ def _draw_rates(axes: Axes, simulation: Simulation, grid: Grid) -> None:
             linestyle=_DASHES[index % len(_DASHES)],
             drawstyle="steps-mid",
             marker=_MARKERS[index % len(_MARKERS)],
-            # Open, and the later the smaller: markers on the same spot are all seen.
+            # Open markers, smaller for each further rule, so that all of them are visible on the same spot.
             markersize=max(3.0, 11 - 1.5 * index),
             markerfacecolor="none",
             markevery=[index for index, number in enumerate(bins) if units[number]],

@@ -1,7 +1,7 @@
 """What rules do with traffic: the outcome of every request, and figures that distinguish the algorithms.
 
-Computing only, in integer microseconds, by the rules' own steps; showing is for others. The same traffic and rules give
-the same result, always.
+It only computes, in integer microseconds and with the rules' own steps. The same traffic and rules always give the same
+result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ratekeeper.rules import Rules, named
 from ratekeeper.simulate.comparable import comparable_log
 from ratekeeper.simulate.traffic import Traffic
 
-SCHEMA = 1  # the version of what `Simulation.to_json` gives; changes when a reader would have to
+SCHEMA = 1  # the version of what `Simulation.to_json` returns; changes when a reader would have to
 _REQUESTS_BETWEEN_REPORTS = 5_000
 
 OnProgress = Callable[[int], object]
@@ -79,11 +79,11 @@ class Simulation:
 
     @property
     def end_us(self) -> int:
-        """When all is over: the traffic has ended, and the last shaped request has departed."""
+        """When the traffic has ended and the last shaped request has departed."""
         return max([self.traffic.end_us, *(_last(outcome.departures_us) + 1 for outcome in self.outcomes)])
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything as plain data, times in microseconds; requests and departures are parallel lists."""
+        """Return everything as plain data, times in microseconds; requests and departures are parallel lists."""
         traffic = self.traffic
         return {
             "schema": SCHEMA,
@@ -101,7 +101,7 @@ class Simulation:
 def simulate(traffic: Traffic, rules: Rules, on_progress: OnProgress | None = None) -> Simulation:
     """Run traffic through each of the rules, each with a fresh key of its own.
 
-    `on_progress` is called now and then with how many decisions were taken since the last call.
+    `on_progress` is called from time to time with the number of decisions made since the last call.
     """
     return Simulation(traffic, tuple(_run(name, rule, traffic, on_progress) for name, rule in named(rules).items()))
 
@@ -145,7 +145,7 @@ def _run(name: str, rule: Rule, traffic: Traffic, on_progress: OnProgress | None
 def _decide(
     rule: Rule, log: SlidingWindowLog, traffic: Traffic, on_progress: OnProgress | None
 ) -> tuple[list[int | None], int, int]:
-    """Give each request's departure, and how many of those admitted and of those denied the log sees otherwise."""
+    """Return each request's departure, and how many of those admitted and of those denied the log sees otherwise."""
     departures_us: list[int | None] = []
     over = under = 0
     state: Any = None

@@ -20,7 +20,7 @@ _ERROR_NOTE = (
 
 
 def table(simulation: Simulation, width: int) -> Iterator[str]:
-    """Give the lines of the table; where it is too wide, parameters and error go to a second line for each rule."""
+    """Return the lines of the table; where it is too wide, parameters and error go to a second line for each rule."""
     rows = [_HEADINGS, *(_figures(outcome, simulation) for outcome in simulation.outcomes)]
     lines = _aligned(rows)
     if len(lines[0]) <= width:

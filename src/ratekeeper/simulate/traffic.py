@@ -39,7 +39,7 @@ class Traffic:
 
     @property
     def title(self) -> str:
-        """What comes, in a few words."""
+        """The traffic in a few words."""
         requests = f"{len(self.at_us):,} request{'' if len(self.at_us) == 1 else 's'}"
         return f"{self.name} traffic, {requests} in {rates.seconds(round(self.end_us - self.start_us, -3))} s"
 
@@ -81,7 +81,7 @@ def generate(
 
 
 def read(path: str, *, cost: int = 1) -> Traffic:
-    """Read traffic from a file: a line a request, its time in seconds and, if it is not `cost`, what it costs.
+    """Read traffic from a file: one line per request, with its time in seconds and, unless it is `cost`, its cost.
 
     The lines may be in any order. Blank lines and what follows a # are skipped; a time is cut to whole microseconds.
     """
