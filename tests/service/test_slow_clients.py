@@ -100,6 +100,19 @@ def room_for_connections():
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.fixture
+def serve():
+    """Start services that end with the test."""
+    started = []
+
+    def serve(**options):
+        started.append(Served(**options))
+        return started[-1]
+
+    yield serve
+    assert [served.stop() for served in started] == [0] * len(started)
+
+
 def ask(port):
     """Ask as a client that is not slow."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
@@ -127,8 +140,8 @@ def until(condition):
     [["asks and never reads"], ["asks again and again, reads, and stays"], [*SLOW]],
     ids=["who never read", "who never leave", "of all kinds"],
 )
-def test_more_clients_than_there_are_places_for_keep_nobody_out(kinds):
-    served = Served()
+def test_more_clients_than_there_are_places_for_keep_nobody_out(serve, kinds):
+    served = serve()
     empty, least = descriptors(served), taken_bytes(served)
     with crowd(served.port, [SLOW[kind] for kind in kinds]):
         until(lambda: descriptors(served) > empty + MAX_CONNECTIONS / 2)
@@ -138,10 +151,9 @@ def test_more_clients_than_there_are_places_for_keep_nobody_out(kinds):
             assert taken_bytes(served) < least + MOST_BYTES
             time.sleep(0.2)
     until(lambda: descriptors(served) < empty + 10)
-    assert served.stop() == 0
 
 
-def test_without_a_crowd_a_slow_client_has_half_a_minute():
+def test_without_a_crowd_a_slow_client_has_half_a_minute(serve):
     code = """
 import sys
 from ratekeeper.cli import main
@@ -149,9 +161,8 @@ from ratekeeper.service import connections
 connections.PATIENCE = 0.5
 sys.exit(main(["serve", *sys.argv[1:]]))
 """
-    served = Served(command=[sys.executable, "-c", code])
+    served = serve(command=[sys.executable, "-c", code])
     client = SlowClient(served.port, SLOW["asks and never reads"])
     until(lambda: client.go_on() or client.connections > 1)
     client.close()
     assert served.process.poll() is None
-    assert served.stop() == 0
