@@ -29,11 +29,26 @@ TARGETS = {
         {},
         ("/api",),
     ),
-    "FastAPI(root_path=...), uvicorn": ((*UVICORN, "--factory", f"{APPS}.asgi_app:fastapi"), {}, ("/api",)),
+    "FastAPI(root_path=...), uvicorn": ((*UVICORN, "--factory", f"{APPS}.asgi_app:limited_fastapi"), {}, ("/api",)),
+    "around FastAPI(root_path=...), uvicorn": (
+        (*UVICORN, "--factory", f"{APPS}.asgi_app:wrapped_fastapi"),
+        {},
+        ("/api",),
+    ),
     "WSGI, gunicorn": ((*GUNICORN, f"{APPS}.wsgi_app:app"), {}, ("", "/mounted")),
     "Flask, gunicorn": ((*GUNICORN, f"{APPS}.flask_app:app"), {}, ("",)),
     "Flask, granian": ((*GRANIAN_WSGI, f"{APPS}.flask_app:app"), {}, ("",)),
     "Django, gunicorn": ((*GUNICORN, "django.core.wsgi:get_wsgi_application()"), DJANGO, ("",)),
+    "Django, gunicorn with SCRIPT_NAME": (
+        (*GUNICORN, "django.core.wsgi:get_wsgi_application()"),
+        {**DJANGO, "SCRIPT_NAME": "/api"},
+        ("/api",),
+    ),
+    "Django, uvicorn --root-path": (
+        (*UVICORN, "--root-path", "/api", "--factory", "django.core.asgi:get_asgi_application"),
+        DJANGO,
+        ("",),
+    ),
     "Django, uvicorn": ((*UVICORN, "--factory", "django.core.asgi:get_asgi_application"), DJANGO, ("",)),
 }
 PROTECTED = {

@@ -39,6 +39,7 @@ class RateLimitMiddleware:
 
     def __init__(self, app: AsgiApp, limit: Limit = None, **options: Unpack[Options]) -> None:
         self.app = app
+        self._root_path = _own_root_path(app)
         try:
             self.gate = AsyncGate(limit, **options)
         except Exception as error:
@@ -56,7 +57,7 @@ class RateLimitMiddleware:
                 await self.app(scope, receive, self._closing(send) if kind == "lifespan" else send)
             return
         gate = self.gate
-        request = ScopeRequest(scope)
+        request = ScopeRequest(scope, self._root_path)
         admission = await gate.admit(request, correctable=False)
         if admission is None:
             await self.app(scope, receive, send)
@@ -133,13 +134,25 @@ def _is_built_by_starlette() -> bool:
     return False
 
 
+def _own_root_path(app: Any) -> str:
+    """Return the root path that the application, or one that it wraps, sets itself, as FastAPI(root_path=...) does."""
+    for _ in range(100):
+        own = getattr(app, "root_path", None)
+        if isinstance(own, str):
+            return own
+        app = getattr(app, "app", None)
+    return ""
+
+
 class ScopeRequest:
     """An ASGI scope as a request of `ratekeeper.http`."""
 
-    __slots__ = ("raw",)
+    __slots__ = ("_own_root_path", "raw")
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, own_root_path: str = "") -> None:
+        """`own_root_path` is the one that the application sets, whatever the server says."""
         self.raw = scope
+        self._own_root_path = own_root_path
 
     @property
     def method(self) -> str:
@@ -151,7 +164,7 @@ class ScopeRequest:
 
     @property
     def root_path(self) -> str:
-        return self.raw.get("root_path") or ""
+        return self._own_root_path or self.raw.get("root_path") or ""
 
     @property
     def peer(self) -> str | None:

@@ -4,6 +4,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount
 from starlette.routing import Route as Path
@@ -53,8 +54,15 @@ def plain(inner):
 wrapped = plain(Starlette(routes=paths()))
 
 
-def fastapi():
-    app = FastAPI(root_path="/api")
+def fastapi(**options):
+    app = FastAPI(root_path="/api", **options)
     app.router.routes += paths()
-    app.add_middleware(RateLimitMiddleware, limit=LIMIT, **OPTIONS)
     return app
+
+
+def limited_fastapi():
+    return fastapi(middleware=[limits])
+
+
+def wrapped_fastapi():
+    return plain(GZipMiddleware(fastapi()))
