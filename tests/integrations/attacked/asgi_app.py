@@ -34,6 +34,8 @@ def paths():
         Path("/any/cheap", view("cheap")),
         Path("/any/{rest:path}", view("any")),
         Path("/mine", view("mine"), methods=["POST"]),
+        Path("/named", view("named")),
+        Path("/keyed", view("keyed")),
         Path("/other", view("other")),
         Path("/healthz", view("health")),
         Path("/open/{rest:path}", view("open")),
@@ -44,14 +46,6 @@ def paths():
 limits = Middleware(RateLimitMiddleware, limit=LIMIT, **OPTIONS)
 mounted = Starlette(routes=paths(), middleware=[limits])
 starlette = Starlette(routes=[Mount("/mounted", mounted), *paths()], middleware=[limits])
-
-
-def plain(inner):
-    """An application in which the limits are around the framework, instead of inside of it."""
-    return RateLimitMiddleware(inner, LIMIT, **OPTIONS)
-
-
-wrapped = plain(Starlette(routes=paths()))
 
 
 def fastapi(**options):
@@ -65,4 +59,5 @@ def limited_fastapi():
 
 
 def wrapped_fastapi():
-    return plain(GZipMiddleware(fastapi()))
+    """The limits around the framework, instead of inside of it."""
+    return RateLimitMiddleware(GZipMiddleware(fastapi()), LIMIT, **OPTIONS)

@@ -1,7 +1,8 @@
-"""The one list of ways to write a request that are tried on every integration. To try another one, add a line.
+"""The one list of hostile requests, tried on every integration. To try another one, add a line.
 
 A path may be written in many ways, and each server and framework reads some of them as the same: whatever runs a
-view must count under the view's rule, and an exemption is for the path as it stands only.
+view must count under the view's rule, and an exemption is for the path as it stands only. No header, body, name or key
+gives a client more than its own.
 """
 
 from __future__ import annotations
@@ -205,6 +206,15 @@ BODIES = {
     "JSON": ([b"Content-Type: application/json", b"Content-Length: 2"], b"{}"),
 }
 
+
+# What a client may claim to be, where an application makes a key or the name of a rule of it. All are different.
+VALID_CLAIMS = [
+    *("a", "A", "a ", " a", "ä", "a\u0308", "x" * 100, "0", "-1", "None", "null", "true", "%61", "%00", "a b", "a/b"),
+    *("\0", "\r\nX-Injected: yes", "\nX-Injected: yes", "a;b", "a,b", 'a"b', "a\\b", "a:b", "a}b", "{a}", "*", "\x7f"),
+    *("\u20ac", "\U0001f600", "\u2028", "\ufeff", "\ufffd", "<script>", "'; DROP TABLE usage; --", "../../etc/passwd"),
+    *("unidentified", "b'unidentified'", "ratekeeper:other", "other", "fixed-window 1/400d", "__proto__", "(1, 2)"),
+]
+INVALID_CLAIMS = ["", "x" * 3000, "\u20ac" * 800]
 
 UNFINISHED = {"a body that is too short", "a huge chunk"}
 """What a server may wait for the rest of."""

@@ -41,6 +41,8 @@ urlpatterns = [
     path("any/cheap", view("cheap")),
     path("any/<path:rest>", view("any")),
     path("mine", csrf_exempt(view("mine"))),
+    path("named", view("named")),
+    path("keyed", view("keyed")),
     path("other", view("other")),
     path("healthz", view("health")),
     path("open/<path:rest>", view("open")),

@@ -5,6 +5,7 @@ each that is protected has a rule of the same name, which admits three requests.
 """
 
 from pathlib import Path
+from urllib.parse import unquote
 
 from ratekeeper import FixedWindow
 from ratekeeper.http import Route, by_address, by_header
@@ -12,8 +13,15 @@ from ratekeeper.stores import MemoryStore
 
 LONG = "400 days"  # a window that does not end while the tests run
 THREE = FixedWindow(3, LONG)
+ONE = FixedWindow(1, LONG)
 MANY = FixedWindow(1_000_000, LONG)
 STATIC = Path(__file__).parent / "static"
+
+
+def claimed(request):
+    """What the client claims, as a careless application would use it."""
+    return unquote(request.header("x-claim")[0])
+
 
 LIMIT = {"other": MANY}
 OPTIONS = {
@@ -27,6 +35,8 @@ OPTIONS = {
         Route("/any/*", {"any": THREE}),
         Route("/static/big.txt", {"file": THREE}),
         Route("/mine", {"mine": THREE}, key=by_address()),
+        Route("/named", lambda request: {claimed(request): ONE}),
+        Route("/keyed", {"keyed": ONE}, key=claimed),
     ],
     "store": MemoryStore(),  # one for all applications of the process
 }

@@ -7,14 +7,8 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from ratekeeper.integrations.wsgi import RateLimitMiddleware
 from tests.integrations.attacked.limits import LIMIT, OPTIONS, shown
 
-VIEWS = {
-    "/slack": "slack",
-    "/any/cheap": "cheap",
-    "/mine": "mine",
-    "/other": "other",
-    "/healthz": "health",
-    "/static/big.txt": "file",
-}
+VIEWS = {f"/{name}": name for name in ("slack", "mine", "named", "keyed", "other")}
+VIEWS |= {"/any/cheap": "cheap", "/healthz": "health", "/static/big.txt": "file"}
 
 
 def view_of(method, path):
