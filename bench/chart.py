@@ -20,7 +20,7 @@ COLOURS = {
     GCRA: "#d8b483",
     "pyrate-limiter": "#a383b8",
 }
-# The text must be readable on a dark page too; the bars keep their colours on both.
+# The text must be readable on a dark page too; the bars keep their colors on both.
 DARK = "<style>@media (prefers-color-scheme: dark) { text { fill: #c9d1d9 !important } }</style>"
 STYLE = {
     "svg.fonttype": "none",  # text stays text

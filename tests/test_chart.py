@@ -147,7 +147,7 @@ def test_blocks_are_used_where_the_encoding_has_them(encoding, glyphs):
     assert glyphs_for(encoding) is glyphs
 
 
-def test_colours_add_to_the_characters_and_change_none():
+def test_colors_add_to_the_characters_and_change_none():
     simulation = simulated("boundary")
     colored = Chart(80, color=True).render(simulation)
     assert "\x1b[94m         █\x1b[0m\x1b[2m┊\x1b[0m\x1b[94m█         \x1b[0m" in colored

@@ -217,7 +217,7 @@ def test_an_output_without_block_characters_gets_ascii(tmp_path):
     assert b"\\xfc.txt" in result.stdout
 
 
-# Colours
+# Colors
 
 
 def shown_on_a_terminal(*arguments, **variables):
@@ -236,7 +236,7 @@ def shown_on_a_terminal(*arguments, **variables):
     return shown.decode()
 
 
-def test_a_terminal_gets_colours():
+def test_a_terminal_gets_colors():
     assert "\x1b[94m" in shown_on_a_terminal()
 
 
@@ -256,7 +256,7 @@ def test_what_is_no_terminal_gets_none(capsys):
     ("environment", "wanted"),
     [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
 )
-def test_the_environment_has_a_say_in_colours(environment, wanted):
+def test_the_environment_has_a_say_in_colors(environment, wanted):
     assert wants_color(environment) is wanted
 
 

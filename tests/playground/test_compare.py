@@ -79,7 +79,7 @@ def test_a_cost_counts_for_each_request(visitor):
         ({"traffic": "drawn", "slices": [0, 0]}, "slices"),
         ({"traffic": "drawn", "slices": [1, -1]}, "slices"),
         ({"traffic": "drawn", "slices": [2000, 1]}, "slices"),
-        ({"colour": "red"}, "colour"),
+        ({"color": "red"}, "color"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_the_field_to_blame(visitor, body, field):

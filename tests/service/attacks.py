@@ -269,7 +269,7 @@ BODIES = {
         400,
     ),
     "1,000 rules by name": (post("/v1/hit", {"key": "x", "rules": {f"{n}": "1/s" for n in range(1_000)}}), 400),
-    "fields of no rule": (hit(colour="red"), 400),
+    "fields of no rule": (hit(color="red"), 400),
     "a prefix": (hit(prefix="ratekeeper:playground"), 400),
     "a store": (hit(store="redis://evil.example"), 400),
     "a group": (hit(group="x"), 400),

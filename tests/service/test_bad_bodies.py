@@ -39,7 +39,7 @@ BAD = {  # what is at fault, and a body with it
     "keys": [{"keys": {"a": "k"}, **RULE}],
     "cost.b": [{"key": "k", "rules": {"a": "1/s"}, "cost": {"b": 1}}],
     "cost.a": [{"key": "k", "rules": {"a": "1/s"}, "cost": {"a": -1}}],
-    "colour": [{"key": "k", "colour": "red", **RULE}],
+    "color": [{"key": "k", "color": "red", **RULE}],
 }
 
 

@@ -5,7 +5,7 @@ import { html, say, tell } from "./svg.js";
 
 const MOST = 60;
 
-/** Say an answer in words; `elapsed` is how many seconds ago it came. */
+/** Describe an answer in words; `elapsed` is how many seconds ago it came. */
 export function words(answer, elapsed) {
   if (!answer.allowed) {
     if (answer.retryAfter === null) return { kind: "denied", mark: "✕", text: "denied: the cost exceeds the limit" };
@@ -19,7 +19,7 @@ export function words(answer, elapsed) {
   return { kind: wait > 0 ? "queued" : "allowed", mark: wait > 0 ? "◷" : "✓", text: `${departs}, ${left}` };
 }
 
-/** Sum a batch of answers up, for who hears it. */
+/** Summarize a batch of answers for screen readers. */
 export function summary(answers) {
   const allowed = answers.filter((answer) => answer.allowed).length;
   const denied = answers.length - allowed;
@@ -34,7 +34,7 @@ export class Answers {
     this.list = list;
     this.status = status;
     this.count = 0;
-    this.moving = []; // those whose words still change
+    this.moving = []; // answers whose words still change
     this.denied = -Infinity; // when the latest denial came
   }
 
@@ -68,7 +68,7 @@ export class Answers {
     this.moving = this.moving.filter((entry) => this.draw(entry, now));
   }
 
-  /** Draw an entry, and tell whether it will change again. */
+  /** Draw an entry; return whether it will change again. */
   draw({ answer, came, item, mark, text }, now) {
     const elapsed = (now - came) / 1000;
     const shown = words(answer, elapsed);

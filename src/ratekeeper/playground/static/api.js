@@ -1,4 +1,4 @@
-// Asks the server. A refusal is an error that names the field, if one is to blame.
+// Requests to the server. A refusal is an error that names the invalid field, if there is one.
 
 export class Refusal extends Error {
   constructor(message, field) {
@@ -33,7 +33,7 @@ async function ask(path, options) {
   return answer;
 }
 
-/** What people type: a number where it is one, otherwise the text as it is, for the server to judge. */
+/** Convert what was typed to a number if it is one; otherwise leave the text for the server to reject. */
 export function typed(text) {
   const trimmed = text.trim();
   return trimmed !== "" && Number.isFinite(Number(trimmed)) ? Number(trimmed) : trimmed;

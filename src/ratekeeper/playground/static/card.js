@@ -9,11 +9,11 @@ import { HEIGHT, WIDTH, labelOf, pictureOf } from "./pictures.js";
 import { html, say, svg, tell } from "./svg.js";
 
 const MOST_BURST = 50;
-const ALL = ""; // stands for what no single field is to blame for
+const ALL = ""; // for errors that concern no single field
 const cut = (text) => (text.length > 600 ? `${text.slice(0, 600)} …` : text);
 
 export class Card {
-  /** `definition` is what the server says of an algorithm; `changed` is called after the card has changed its key. */
+  /** `definition` describes an algorithm, as the server sends it; `changed` is called when the card has changed its key. */
   constructor(definition, changed) {
     this.definition = definition;
     this.path = `/api/rate-limit/${definition.algorithm}`;
@@ -123,11 +123,11 @@ export class Card {
       await this.refresh();
       this.changed();
     } else if (this.fields.has(refusal.field)) {
-      tell(this.answers.status, refusal.message); // what is beside no field is an alert
+      tell(this.answers.status, refusal.message); // an error without a field is an alert
     }
   }
 
-  /** Ask how the key stands, a moment after the last keystroke. */
+  /** Ask for the state of the key, a moment after the last keystroke. */
   later() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.refresh(), 100);
@@ -138,17 +138,17 @@ export class Card {
     await this.attempt(async () => {
       const snapshot = await post(`${this.path}/state`, this.body());
       const came = performance.now();
-      if (this.asked > asked) return; // a later one was quicker
+      if (this.asked > asked) return; // a later request was faster
       this.asked = asked;
-      this.middle = (asked + came) / 2; // when the store said what it said, as near as can be known
+      this.middle = (asked + came) / 2; // roughly when the store answered
       this.snapshot = snapshot;
       this.root.classList.toggle("is-away", snapshot.degraded);
       this.showStore();
       this.tick(came);
-    }, [...this.fields.keys()].filter((name) => name !== "count")); // which is for bursts only
+    }, [...this.fields.keys()].filter((name) => name !== "count")); // only bursts have a count
   }
 
-  /** Do something with these fields, show what the server has against one beside it, and return that, or null. */
+  /** Run an action with these fields; show the server's error beside its field, and return it, or null. */
   async attempt(action, names) {
     const attempt = ++this.attempts;
     let refusal = null;
@@ -162,7 +162,7 @@ export class Card {
     return refusal;
   }
 
-  /** Show what came of an attempt beside each of these fields of which no later attempt has told. */
+  /** Show the result of an attempt beside each of these fields, unless a later attempt has already shown its own. */
   complain(refusal, names, attempt) {
     const blamed = this.fields.has(refusal?.field) ? refusal.field : ALL;
     for (const name of names) {
@@ -175,7 +175,7 @@ export class Card {
     }
   }
 
-  /** Draw the moment; `now` is the browser's clock in milliseconds. */
+  /** Draw the current state; `now` is the browser's clock in milliseconds. */
   tick(now) {
     this.answers.tick(now);
     if (this.snapshot === null) return;
@@ -196,7 +196,7 @@ export class Card {
     say(this.held.ttl, ttl === null ? "–" : duration(Math.max(0, ttl - elapsed)));
   }
 
-  /** While the store is away there is no state to draw: the picture stays as it was, and the number is a peek's. */
+  /** While the store is away there is no state to draw: the picture does not change, and the number comes from a peek. */
   showPeek({ remaining, limit }) {
     say(this.remaining, String(remaining));
     say(this.of, ` of ${limit} left`);

@@ -66,7 +66,7 @@ export class Choose {
 
   show() {
     const algorithm = choose(this.algorithms, Object.fromEntries(new FormData(this.form)));
-    if (algorithm === undefined) return; // the server could not say which there are
+    if (algorithm === undefined) return; // the server did not send the list
     say(this.name, algorithm.title.toLowerCase());
     this.name.href = `#${algorithm.id}`;
     say(this.reason, algorithm.reason);

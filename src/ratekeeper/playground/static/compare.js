@@ -1,4 +1,4 @@
-// Compare: the same traffic through all algorithms, on simulated time.
+// Compare: the same traffic through all algorithms, in simulated time.
 
 import { Refusal, post, typed } from "./api.js";
 import { PAPER, SCREEN, lanes, summary } from "./lanes.js";
@@ -11,7 +11,7 @@ const MOST_IN_SLICE = 20;
 const WIDTH = 800;
 const HEIGHT = 120;
 
-/** Write parameters as a link's fragment, and read them back: the same text, the same run. */
+/** Write parameters as the fragment of a link, and read them back; the same text gives the same run. */
 export function toFragment(parameters) {
   const pairs = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return `#compare?${new URLSearchParams(pairs.map(([name, value]) => [name, String(value)]))}`;
@@ -22,7 +22,7 @@ export function fromFragment(fragment) {
   return Object.fromEntries(new URLSearchParams(fragment.slice("#compare?".length)));
 }
 
-/** Read the requests of each slice: "0, 3 12" and the like. */
+/** Read the requests of each slice, such as "0, 3 12". */
 export function readSlices(text) {
   return text.split(/[\s,]+/).filter(Boolean).map(typed);
 }
@@ -39,7 +39,7 @@ export class Compare {
     this.board = root.querySelector(".board");
     this.downloads = root.querySelectorAll(".svg, .json");
     this.result = null;
-    this.asked = 0; // runs so far, and which of them is shown
+    this.asked = 0; // the number of runs so far; `shown` is the one on the page
     this.shown = 0;
     this.prepare();
   }
@@ -68,7 +68,7 @@ export class Compare {
     const given = fromFragment(location.hash);
     if (given) {
       for (const name of [...NAMES, "slices"]) this.form.elements[name].value = given[name] ?? this.form.elements[name].defaultValue ?? "";
-      this.form.elements.traffic.value ||= "boundary"; // a traffic that there is not leaves it empty
+      this.form.elements.traffic.value ||= "boundary"; // an unknown traffic leaves it empty
       this.showBoard();
       this.root.scrollIntoView();
     }
@@ -97,7 +97,7 @@ export class Compare {
       if (!(error instanceof Refusal)) throw error;
       refusal = error;
     }
-    if (this.shown > asked) return; // a later one was quicker
+    if (this.shown > asked) return; // a later request was faster
     this.shown = asked;
     this.complain(refusal);
     if (refusal) return;
@@ -114,7 +114,7 @@ export class Compare {
     for (const error of this.form.querySelectorAll(".field .error")) {
       const input = error.parentElement.querySelector("input, select, textarea");
       const isAtFault = refusal?.field?.split("[")[0] === input.name;
-      if (isAtFault) tell(this.status, refusal.message); // what is beside no field is an alert
+      if (isAtFault) tell(this.status, refusal.message); // an error without a field is an alert
       isShown ||= isAtFault;
       input.setAttribute("aria-invalid", String(isAtFault));
       say(error, isAtFault ? refusal.message : "");
@@ -124,7 +124,7 @@ export class Compare {
 
   draw() {
     const width = Math.max(300, Math.floor(this.output.clientWidth));
-    this.output.innerHTML = lanes(this.result, width, SCREEN); // numbers and names of our own only
+    this.output.innerHTML = lanes(this.result, width, SCREEN); // it contains only numbers and our own names
   }
 
   fill() {

@@ -1,6 +1,6 @@
 // The arithmetic of the drawings: plain numbers in, plain numbers out.
 
-/** Return how full each of `cells` is when they stand for `total` units of which `amount` are there: from 0 to 1. */
+/** Return how full each of `cells` is, from 0 to 1, if together they show `amount` of `total` units. */
 export function fills(amount, total, cells) {
   const perCell = total / cells;
   return Array.from({ length: cells }, (_, index) => clamp(amount / perCell - index, 0, 1));
@@ -16,7 +16,7 @@ export function grid(count, width, height) {
   return best;
 }
 
-/** Return the path of a pie's slice that begins at the top and goes round clockwise; `share` from 0 to 1. */
+/** Return the path of a pie slice that begins at the top and runs clockwise; `share` is from 0 to 1. */
 export function slice(x, y, radius, share) {
   if (share <= 0) return "";
   if (share >= 1) return `M${x} ${y - radius}a${radius} ${radius} 0 1 1 -.01 0Z`;
@@ -25,7 +25,7 @@ export function slice(x, y, radius, share) {
   return `M${x} ${y}V${y - radius}A${radius} ${radius} 0 ${share > 0.5 ? 1 : 0} 1 ${endX} ${endY}Z`;
 }
 
-/** Return for each moment, in order, how many that came less than `apart` before the first of them it stands above. */
+/** Return the level of each moment, in order: those that are less than `apart` after the first are stacked above it. */
 export function stack(moments, apart) {
   let first = -Infinity;
   let height = 0;
@@ -36,7 +36,7 @@ export function stack(moments, apart) {
   });
 }
 
-/** Count the units of each time slice: `bins` of them from 0 to `end`. What is null has not come. */
+/** Count the units of each time slice: `bins` of them from 0 to `end`. A null is left out. */
 export function histogram(times, costs, end, bins) {
   const counts = new Array(bins).fill(0);
   times.forEach((time, index) => {

@@ -1,4 +1,4 @@
-// The strip at the top: decisions per second of the whole service, and how its store is.
+// The strip at the top: decisions per second of the whole service, and the state of its store.
 
 import { Refusal, get } from "./api.js";
 import { pool, say, set, svg } from "./svg.js";
@@ -7,7 +7,7 @@ const WIDTH = 240;
 const HEIGHT = 44;
 const SECONDS = 60;
 
-/** Return where the bars of the latest seconds stand: { x, y, width, height, denied }, the newest at the right. */
+/** Return the bars of the latest seconds: { x, y, width, height, denied }, the newest at the right. */
 export function bars(seconds, width, height) {
   const shown = seconds.slice(-SECONDS);
   const most = Math.max(4, ...shown.map(({ admitted, denied }) => admitted + denied));
@@ -52,7 +52,7 @@ export class Live {
     bars(seconds, WIDTH, HEIGHT).forEach(({ x, y, width, height, denied }, index) => {
       const [yes, no] = nodes[index].children;
       set(yes, { x, y: y + denied, width, height: height - denied });
-      set(no, { x: x + width / 4, y, width: width / 2, height: denied }); // thinner, for who does not see the colours
+      set(no, { x: x + width / 4, y, width: width / 2, height: denied }); // thinner, for people who cannot tell the colors apart
     });
     const { admitted, denied } = seconds.at(-1);
     say(this.rates, `${admitted} admitted · ${denied} denied / s`);

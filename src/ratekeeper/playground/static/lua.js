@@ -1,4 +1,4 @@
-// Splits Lua into pieces to colour. Only what our scripts use: comments, strings, numbers, words.
+// Splits Lua into pieces to color. It knows only what our scripts use: comments, strings, numbers and words.
 
 const KEYWORDS = new Set(
   "and break do else elseif end false for function if in local nil not or repeat return then true until while".split(" "),

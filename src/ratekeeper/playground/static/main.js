@@ -1,4 +1,4 @@
-// Puts the page together and keeps it moving.
+// Puts the page together and keeps it up to date.
 
 import { Refusal, get, post } from "./api.js";
 import { Card } from "./card.js";
@@ -7,20 +7,20 @@ import { Compare } from "./compare.js";
 import { Live } from "./live.js";
 import { tell } from "./svg.js";
 
-const POLL = 2000; // what other tabs and other causes changed is seen after this long at the latest, in milliseconds
+const POLL = 2000; // milliseconds until changes by other tabs are seen, at most
 const isStill = matchMedia("(prefers-reduced-motion: reduce)");
 const tabs = new BroadcastChannel("ratekeeper");
 
 const typeset = (text) => text.replaceAll("'", "’");
 
-/** Ask which algorithms there are, and what to say of them. */
+/** Ask for the list of algorithms and their descriptions. */
 async function ask() {
   try {
     const algorithms = await get("/api/algorithms");
     return algorithms.map((each) => ({ ...each, idea: typeset(each.idea), reason: typeset(each.reason) }));
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    return []; // the strip at the top says why
+    return []; // the strip at the top shows why
   }
 }
 
@@ -76,7 +76,7 @@ setInterval(() => document.hidden || refresh(cards.filter((card) => card.isVisib
 new Choose(document.getElementById("choose"), algorithms);
 const compare = new Compare(document.getElementById("compare"));
 
-await refresh(cards.slice(0, 1)); // the first answer makes the session that the others then share
+await refresh(cards.slice(0, 1)); // the first response starts the session that the others share
 await refresh(cards.slice(1));
 for (const card of cards) watcher.observe(card.root);
 requestAnimationFrame(frame);

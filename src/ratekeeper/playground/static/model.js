@@ -1,14 +1,14 @@
-// What a key looks like at a later moment, if nobody else comes: the server's state, moved on by the rule's own formula.
-// Times are in seconds. A snapshot is what `/api/rate-limit/{algorithm}/state` answered.
+// The state of a key at a later time, if no other request comes: the server's state, updated by the rule's own formula.
+// Times are in seconds. A snapshot is a response of `/api/rate-limit/{algorithm}/state`.
 
 const MICROSECONDS = 1e6;
-const NEARLY = 1e-9; // what a double may lose on the way; a unit is never this small
+const NEARLY = 1e-9; // the rounding error of doubles; a unit is never this small
 
 const us = (seconds) => Math.round(seconds * MICROSECONDS);
 
-/** Return how the key of a snapshot stands at `now`. Every view has `limit`, `used` and `remaining`. */
+/** Return a view of a snapshot's key at `now`. Every view has `limit`, `used` and `remaining`. */
 export function project(snapshot, now) {
-  const time = Math.max(now, snapshot.now); // nothing is known of the time before it was asked for
+  const time = Math.max(now, snapshot.now); // nothing is known about earlier times
   return (MODELS[snapshot.picture] ?? bar)(snapshot, time);
 }
 
@@ -27,7 +27,7 @@ function slidingWindowLog({ state, limit, window }, now) {
     .filter((entry) => us(now) < us(entry.at) + us(window));
   const shown = entries.reduce((sum, entry) => sum + entry.units, 0);
   const all = state.entries.reduce((sum, [, units]) => sum + units, 0);
-  const used = shown + Math.max(0, state.count - all); // a long log comes without its oldest entries
+  const used = shown + Math.max(0, state.count - all); // a long log is sent without its oldest entries
   return { limit, used, remaining: Math.max(0, limit - used), window, entries };
 }
 
@@ -59,13 +59,13 @@ function leakyBucket({ state, limit, rate, now: since }, now) {
   return { limit, used: level, remaining, level, rate, departures: departures(level, rate) };
 }
 
-/** Return in how many seconds each unit that is in the queue leaves, the next one first. */
+/** Return in how many seconds each unit leaves the queue, the next one first. */
 export function departures(level, rate) {
   const waiting = Math.floor(level + NEARLY);
   return Array.from({ length: waiting }, (_, index) => Math.max(0, level - waiting + index) / rate);
 }
 
-/** What is known of a state whose shape this page has not met: how much was left, and when all of it will be. */
+/** The view of a state that this page has no formula for: how much was left, and when the key is full again. */
 function bar({ now: since, limit, peek, resetAfter }, now) {
   const resetIn = Math.max(0, since + resetAfter - now);
   const remaining = resetIn > 0 ? peek.remaining : limit;
@@ -81,7 +81,7 @@ const MODELS = {
   queue: leakyBucket,
 };
 
-/** Say in one line how a view comes to its number, by the rule's formula. */
+/** Show in one line how the rule's formula leads to a view's number. */
 export function formula(snapshot, view) {
   return (FORMULAS[snapshot.picture] ?? FORMULAS.window)(view);
 }

@@ -1,11 +1,11 @@
-// One picture for each shape of state. A factory makes the nodes once; what it returns draws a view of model.js into them.
+// One picture for each kind of state. A factory makes the nodes once and returns a function that draws a view of model.js.
 
 import { clamp, duration, fills, grid, short, slice, stack } from "./layout.js";
 import { pool, say, set, svg } from "./svg.js";
 
 export const WIDTH = 320;
 export const HEIGHT = 136;
-const MOST_CELLS = 50; // beyond that a cell stands for several units
+const MOST_CELLS = 50; // with more units, a cell shows several
 
 const label = (x, y, anchor = "start", kind = "") => svg("text", { x, y, "text-anchor": anchor, class: `label ${kind}` });
 
@@ -100,7 +100,7 @@ function slidingWindowCounter(root) {
   return (view) => {
     const width = middle - left;
     const tall = (count) => clamp(count / view.limit, 0, 1.1) * (base - top - 8);
-    const shift = (1 - view.weight) * width; // how far the sliding window has moved off the window before
+    const shift = (1 - view.weight) * width; // how far the sliding window has moved out of the previous window
     const bar = (x, wide, count) => ({ x: short(x), width: short(wide), y: short(base - tall(count)), height: short(tall(count)) });
     set(before, bar(left + 4, Math.max(0, shift - 4), view.before));
     set(counted, bar(left + Math.max(4, shift), Math.max(0, width - Math.max(4, shift) - 2), view.before));
@@ -168,7 +168,7 @@ function policing(root) {
     set(water, { y: short(110 - height), height: short(height) });
     const phase = view.level > 0 ? 1 - (view.level % 1 || 1) : 0; // one drop for each unit
     set(drip, { cy: short(112 + phase * 20), opacity: view.level > 0 ? short(1 - phase * 0.7) : 0 });
-    set(overflow, { opacity: short(clamp(1.5 - view.deniedFor, 0, 1)) }); // shows for a moment after a denial
+    set(overflow, { opacity: short(clamp(1.5 - view.deniedFor, 0, 1)) }); // visible for a moment after a denial
     say(level, view.level.toFixed(view.limit < 1000 ? 2 : 0));
     say(rate, `−${short(view.rate)} / s`);
   };
@@ -199,7 +199,7 @@ function shaping(root) {
       set(box, { x: short(x), width: short(Math.max(2, width - 3)) });
       set(text, { x: short(x + width / 2 - 1) });
       const number = seconds.toFixed(seconds < 9.95 ? 1 : 0);
-      say(text, width >= Math.max(24, 7 * number.length + 4) ? number : ""); // seven units a digit
+      say(text, width >= Math.max(24, 7 * number.length + 4) ? number : ""); // a digit is seven units wide
     });
     const waiting = view.departures.length;
     say(last, waiting ? `last of ${waiting} departs in ${duration(view.departures[waiting - 1])}` : "the queue is empty");
@@ -208,7 +208,7 @@ function shaping(root) {
 
 const short4 = (number) => number.toFixed(4);
 
-/** What fits every state: how much is in use, and when nothing will be. */
+/** A picture for any state: how much is in use, and when the key is full again. */
 function bar(root) {
   const box = { x: 12, y: 40, height: 36, rx: 8 };
   const room = WIDTH - 24;
@@ -237,5 +237,5 @@ const LABELS = { queue: { count: "Queue", rate: "Depart" } };
 /** Return the factory of a picture. */
 export const pictureOf = (picture) => PICTURES[picture] ?? bar;
 
-/** Return what a field is called beside a picture. */
+/** Return the label of a field beside a picture. */
 export const labelOf = (picture, { kind, label: usual }) => LABELS[picture]?.[kind] ?? usual;

@@ -1,4 +1,4 @@
-// Makes and changes nodes.
+// Creates and changes nodes.
 
 const SPACE = "http://www.w3.org/2000/svg";
 
@@ -10,7 +10,7 @@ export function svg(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** Make an HTML node; what begins with "on" listens. */
+/** Make an HTML node; attributes that begin with "on" are listeners. */
 export function html(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -22,7 +22,7 @@ export function html(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** Change attributes, and only those that differ: sixty times a second that counts. */
+/** Change only the attributes that differ: this runs sixty times a second. */
 export function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
     const text = String(value);
@@ -30,17 +30,17 @@ export function set(node, attributes) {
   }
 }
 
-/** Change a text if it differs. */
+/** Change a text, if it differs. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Tell something to who hears the page, the same words again, too. */
+/** Announce a message to screen readers, even if it is the same as before. */
 export function tell(node, text) {
   node.replaceChildren(text);
 }
 
-/** Have exactly `count` children in a node, made by `make(index)`. */
+/** Let a node have exactly `count` children, made by `make(index)`. */
 export function pool(parent, count, make) {
   while (parent.childElementCount > count) parent.lastElementChild.remove();
   while (parent.childElementCount < count) parent.append(make(parent.childElementCount));
