@@ -14,14 +14,15 @@ from tests import servers
 from tests.integrations.processes import GUNICORN, STORES, UVICORN, Process
 
 KNOWN = {"x-api-key": "example-key"}
+ALSO_ON_SQLITE = pytest.mark.parametrize("store", [*STORES, "SQLite"], indirect=True)
 LONGEST = 12  # seconds that a test may take once its server answers
 
 
 @pytest.fixture(params=STORES)
-def store(request):
+def store(request, tmp_path):
     """The URL of a store in which nobody has counted yet: the examples count by address, and all tests have one."""
-    if request.param == "memory":
-        yield "memory://"
+    if request.param != "Redis":
+        yield "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/limits.db"
         return
     server = servers.RedisServer(servers.programs()[servers.newest()])
     yield server.url
@@ -31,6 +32,9 @@ def store(request):
 
 
 def serve(*command, store):
+    """Start the server of an example; several workers where a file lets them count together."""
+    if store.startswith("sqlite:") and "runserver" not in command:
+        command = (*command, "--workers", "2")
     server = Process(*command, RATEKEEPER_STORE=store)
     left = 60 - time.time() % 60
     if left < LONGEST:  # limits by the minute admit more where a minute ends
@@ -42,6 +46,7 @@ def statuses(http, method, path, times, **options):
     return [http.request(method, path, **options).status_code for _ in range(times)]
 
 
+@ALSO_ON_SQLITE
 def test_the_flask_example_runs(store):
     with (
         serve("-m", *GUNICORN, "examples.flask_app:app", store=store) as server,
@@ -78,6 +83,7 @@ def test_the_django_example_runs(command, store):
         assert [answer.status_code for answer in made_up] == [200] * 10 + [429]  # the budget of the address
 
 
+@ALSO_ON_SQLITE
 def test_the_fastapi_example_runs(store):
     with (
         serve("-m", *UVICORN, "examples.fastapi_app:app", store=store) as server,
