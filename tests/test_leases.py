@@ -20,7 +20,7 @@ from ratekeeper import (
     TokenBucket,
 )
 from ratekeeper.http import Answer, Gate
-from ratekeeper.stores import RedisStore
+from ratekeeper.stores import SqliteStore, from_url
 from ratekeeper.testing import ManualClock
 from tests import inside, servers
 from tests.waiters import untraced
@@ -29,27 +29,32 @@ STRICT = {"on_error": "raise", "deadline": 30}
 
 
 @pytest.fixture(scope="module")
-def url():
+def redis():
     server = servers.RedisServer(servers.programs()[servers.newest()])
     yield server.url
     server.stop()
 
 
-class Asked(RedisStore):
-    """A store that counts how often a server is asked."""
+@pytest.fixture(scope="module", params=["Redis", "SQLite"])
+def url(request, redis, tmp_path_factory):
+    """The URL of a store that may be away: leases are for those."""
+    return redis if request.param == "Redis" else f"sqlite:///{tmp_path_factory.mktemp('leases')}/limits.db"
 
-    asked = 0
 
-    def __init__(self, url):
-        super().__init__(url)
-        batches = inside.batches(self)  # what is remembered does not come that far
-        execute = batches.execute
+def counted(url):
+    """Return a store that counts in `asked` how often a server or a file is asked."""
+    store = from_url(url)
+    # On Redis what is remembered does not come as far as the batches.
+    layer = store if isinstance(store, SqliteStore) else inside.batches(store)
+    execute = layer.execute
 
-        def counted(*args):
-            self.asked += 1
-            return execute(*args)
+    def counting(*args):
+        store.asked += 1
+        return execute(*args)
 
-        batches.execute = counted
+    layer.execute = counting
+    store.asked = 0
+    return store
 
 
 @pytest.fixture
@@ -77,7 +82,7 @@ def used(make, rule, key="hot"):
 
 
 def test_a_hot_key_is_asked_for_once_for_many_hits(make, url):
-    store = Asked(url)
+    store = counted(url)
     limiter = make(FixedWindow(10_000, 3_600), store=store)
     assert [limiter.hit("hot").remaining for _ in range(400)] == list(range(9_999, 9_599, -1))
     assert store.asked < 20
@@ -165,7 +170,7 @@ def test_nothing_is_denied_that_this_process_itself_holds_back(make, clock, ends
 
 def test_a_change_gives_back_what_is_held_of_its_own_key_only(make, url):
     rule = FixedWindow(1_000, 3_600)
-    store = Asked(url)
+    store = counted(url)
     limiter = make(rule, store=store)
     for number in range(200):
         limiter.hit(f"hot {number % 20}")
@@ -181,7 +186,7 @@ def test_a_change_gives_back_what_is_held_of_its_own_key_only(make, url):
 
 def test_a_change_comes_first_if_a_give_back_would_take_its_time(make, url):
     rule = FixedWindow(1_000, 3_600)
-    store = Asked(url)
+    store = counted(url)
     limiter = make(rule, store=store)
     for _ in range(9):
         limiter.hit("hot")
@@ -207,7 +212,7 @@ def test_a_reset_ends_the_lease_and_gives_nothing_back(make):
 
 
 def test_no_slice_is_taken_that_would_not_do_for_another_hit(make, url):
-    store = Asked(url)
+    store = counted(url)
     limiter = make(TokenBucket(100, 1_000_000), store=store)
     assert [limiter.hit("hot", 11).remaining for _ in range(9)] == list(range(89, 0, -11))
     assert store.asked == 9
@@ -351,8 +356,8 @@ def test_what_cancelled_tasks_have_taken_is_given_back_in_the_end(url):
     assert ended <= used <= ended + 60
 
 
-def test_a_flood_on_an_exhausted_key_does_not_reach_the_store(url):
-    store = Asked(url)
+def test_a_flood_on_an_exhausted_key_does_not_reach_redis(redis):
+    store = counted(redis)
     with Limiter(FixedWindow(1_000, "365d"), store, lease=1, prefix="exhausted", **STRICT) as limiter:
         limiter.charge("hot", 1_000)
         asked = store.asked
