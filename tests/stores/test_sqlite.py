@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -43,7 +44,9 @@ def rows(path):
 
 def python(code, *arguments):
     """Start a process that runs the given code."""
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 HOLDER = """
@@ -329,12 +332,52 @@ def test_the_store_is_away_until_an_unusable_file_is_repaired(tmp_path, face, sp
     limiter.store.close()
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that is read-only")
-def test_the_store_is_away_on_a_read_only_file_system():
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system in which nothing can be created")
+def test_the_store_is_away_where_no_lock_can_be_created():
     limiter = Limiter(RULE, SqliteStore("/proc/self/limits.db"), on_error="closed")
     decision = limiter.hit("k")
     assert decision.degraded
     assert not decision
+
+
+READ_ONLY = """
+import os, sys
+from ratekeeper import FixedWindow, Limiter
+from tests import inside
+limiter = Limiter(FixedWindow(10, 86_400), "sqlite:///" + sys.argv[1], on_error="raise", deadline=5)
+if os.getuid() == 0:
+    os.setuid(65_534)  # for root, no file is read-only
+strict = limiter
+limiter = Limiter(strict.rules, strict.store, deadline=5)
+try:
+    strict.hit("k")
+except Exception as error:
+    print(error)
+answers = []
+for call in (limiter.peek, limiter.hit, limiter.peek):
+    inside.second_passed(limiter.store)
+    answers.append(call("k").degraded)
+print(*answers, limiter.store.breaker.openings, flush=True)
+sys.stdin.readline()
+inside.second_passed(limiter.store)
+print(limiter.hit("k").remaining)
+"""
+
+
+def test_the_store_is_away_while_its_file_is_read_only():
+    with tempfile.TemporaryDirectory(prefix="ratekeeper-") as folder:  # which other users may enter
+        path = Path(folder, "limits.db")
+        with contextlib.closing(SqliteStore(path)) as store:
+            Limiter(RULE, store).hit("k", 4)
+        Path(folder).chmod(0o777)
+        Path(f"{path}-lock").chmod(0o666)
+        path.chmod(0o444)
+        program = python(READ_ONLY, path)
+        assert "attempt to write a readonly database" in program.stdout.readline()
+        assert program.stdout.readline().split() == ["True", "True", "True", "1"]
+        for file in Path(folder).iterdir():  # SQLite makes its log with the same permissions
+            file.chmod(0o666)
+        assert program.communicate("\n")[0] == "5\n"
 
 
 FULL = """
@@ -485,9 +528,7 @@ sys.stdin.readline()
 
 
 def test_a_process_that_ends_while_another_holds_the_lock_leaves_the_file_to_it(path, wal):
-    ending = subprocess.Popen(
-        [sys.executable, "-c", ENDS, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    ending = python(ENDS, path)
     assert ending.stdout.readline() == "open\n"
     with held(path):
         ending.communicate("\n")
