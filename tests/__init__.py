@@ -1,4 +1,4 @@
-"""The tests. What is imported first sees to it that a forked child measures no coverage.
+"""The tests. The first import keeps forked children from measuring coverage.
 
 Coverage has a lock of its own, which another thread may hold at the moment of the fork: the child would wait for ever.
 """

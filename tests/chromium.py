@@ -1,4 +1,4 @@
-"""The browser on this machine. A missing one is a failure, with a word on how to get one."""
+"""The browser on this machine. A missing one is a failure that says how to get one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One face for both limiters, so that a case is written once and runs on each."""
+"""One interface for both limiters, so that a case is written once and runs on each."""
 
 import asyncio
 import atexit

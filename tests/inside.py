@@ -1,4 +1,4 @@
-"""What tests look at or call inside of the package, in one place: no public name tells of it."""
+"""What tests look at or call inside the package, in one place: no public name shows it."""
 
 from ratekeeper import flows
 from ratekeeper.queues import queues_of

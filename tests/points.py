@@ -1,4 +1,4 @@
-"""Every point of a call at which a signal can be handled: `at(point, call)` lets one arrive just before it.
+"""Every point of a call at which a signal can be handled: `at(point, call)` delivers one just before it.
 
 The arrival is noted by C code, as that of a real signal. The handler then runs where the interpreter itself looks for
 signals, so nothing is tried that could not happen.

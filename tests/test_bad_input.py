@@ -1,4 +1,4 @@
-"""Bad input: the error names the argument and the value, and nothing has been consumed."""
+"""Bad input: the error names the argument and the value, and nothing is consumed."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Many threads, tasks, forks and signals at once: exactly the limit is admitted, and nobody is stuck."""
+"""Many threads, tasks, forks and signals at once: exactly the limit is admitted, and no caller is stuck."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""What `import ratekeeper` loads: as little as a program that uses the library can do with."""
+"""What `import ratekeeper` loads: as little as possible."""
 
 import subprocess
 import sys

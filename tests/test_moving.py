@@ -1,4 +1,4 @@
-"""docs/moving.md: each line of ours is run, and each program of ours does what is said of it."""
+"""docs/moving.md: each ratekeeper line is run, and each ratekeeper program does what the page says."""
 
 import asyncio
 import re

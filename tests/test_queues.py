@@ -1,4 +1,4 @@
-"""Long queues: what it costs to join and to leave them, who drops out of them, and that nothing is left of them."""
+"""Long queues: the cost of joining and leaving them, which callers drop out, and that nothing is left behind."""
 
 import asyncio
 import gc

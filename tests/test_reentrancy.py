@@ -1,4 +1,4 @@
-"""A signal handler or a finalizer that calls a limiter in the middle of another call of its thread gets an answer."""
+"""A signal handler or finalizer that calls a limiter in the middle of another call of its own thread gets an answer."""
 
 import gc
 import itertools

@@ -1,4 +1,4 @@
-"""What the stored keys of a rule carry: its name, or its text, in which case no name reaches another rule's usage."""
+"""What the stored keys of a rule are named by: its name or, so that no name reaches another rule's usage, its text."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""wait(): first come, first served, woken by computed time, and gone without a trace."""
+"""wait(): first come, first served, woken at a computed time, and nothing is left behind."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""A rule that does not bind keeps nobody waiting: it has no line, no forecast and no delay."""
+"""A rule that does not bind keeps no caller waiting: it has no queue, no forecast and no delay."""
 
 import asyncio
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Help for tests of those who wait: threads that report, a store that records, and waiting for a condition."""
+"""Helpers for tests of waiting callers: threads that report, a store that records, and waiting for a condition."""
 
 import asyncio
 import sys

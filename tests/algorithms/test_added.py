@@ -1,4 +1,4 @@
-"""An algorithm that is added by the recipe of CONTRIBUTING works wherever there are algorithms.
+"""An algorithm that is added by the recipe in CONTRIBUTING works wherever algorithms are used.
 
 The tests do in a copy of the tree what the recipe says, with the files in `added/`, and use that copy.
 """

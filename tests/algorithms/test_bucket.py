@@ -1,4 +1,4 @@
-"""What only buckets have: rates that are not one unit an even time, and a state in one number."""
+"""What only buckets have: rates that are not one unit per whole number of microseconds, and a state in one number."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""How the log stores its units: the search, what is taken out of the middle, and the memory that it costs."""
+"""How the log stores its units: the search, removals from the middle, and the memory that it takes."""
 
 import functools
 import sys

@@ -1,4 +1,4 @@
-"""What a rule says beside its decisions: its text, when a state ends, what share is in use, the state in words."""
+"""What a rule provides besides its decisions: its text, when a state ends, the share in use, the state in words."""
 
 from fractions import Fraction
 

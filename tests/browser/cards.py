@@ -1,4 +1,4 @@
-"""What the tests know of the cards: their fields, and how to read what they show."""
+"""What the tests know about the cards: their fields, and how to read what they show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real browser on a real service. A missing browser is a failure, with a word on how to get one."""
+"""A real browser on a real service. A missing browser is a failure that says how to get one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every card in a real browser: each button does what it says, and the picture is the truth."""
+"""Every card in a real browser: each button does what it says, and the picture shows the real state."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Two hundred visitors click at once, and the page of one more is none the worse for it."""
+"""Two hundred visitors click at once, and the page still works for one more."""
 
 from __future__ import annotations
 

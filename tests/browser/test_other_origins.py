@@ -1,4 +1,4 @@
-"""A page of another origin can neither use, forget nor read anything of the service: a real browser tries it all."""
+"""A page of another origin can neither use, reset nor read anything of the service: a real browser tries it all."""
 
 from __future__ import annotations
 

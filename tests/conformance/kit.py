@@ -1,4 +1,4 @@
-"""The kit that every limiter must pass: one synchronous face for all of them, and the list of who is tested.
+"""The kit that every limiter must pass: one synchronous interface for all, and the list of those that are tested.
 
 A limiter on another store joins by one more `Driver` in `DRIVERS`.
 """

@@ -1,4 +1,4 @@
-"""What a rule answers, worked out from its definition alone: an independent model in rational arithmetic.
+"""The answers of a rule, computed from its definition alone: an independent model in rational arithmetic.
 
 Nothing here is fast. A state is the plain list or pair that the definition speaks of; `remaining`, `retry_after` and
 `reset_after` are not computed but searched for, by asking the definition itself what it would say.

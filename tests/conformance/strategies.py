@@ -1,4 +1,4 @@
-"""Made-up rules and traces: odd rates, windows of a few microseconds, large limits, clocks that jump and step back."""
+"""Generated rules and traces: odd rates, windows of microseconds, large limits, clocks that jump and step back."""
 
 from __future__ import annotations
 

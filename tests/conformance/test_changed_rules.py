@@ -1,4 +1,4 @@
-"""A rule that changes in flight, under the same name on the same store, takes over the usage that has a meaning."""
+"""A rule that changes in flight, under the same name on the same store, takes over the usage where that makes sense."""
 
 import copy
 from fractions import Fraction

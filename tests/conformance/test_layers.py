@@ -1,4 +1,4 @@
-"""Several rules on one request: all or nothing, and who speaks for them all."""
+"""Several rules on one request: all or nothing, and which of them is reported."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A rule that does not bind denies nothing and is not heard of; it is charged where it and the request are admitted."""
+"""A rule that does not bind denies nothing and is not reported; it is charged if it and the request are admitted."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an answer promises, and what each algorithm's definition bounds, checked on what really happens afterwards."""
+"""What an answer promises, and the bounds of each algorithm's definition, checked against what happens afterwards."""
 
 import itertools
 import math

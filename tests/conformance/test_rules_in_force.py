@@ -1,4 +1,4 @@
-"""Two rules in force at once under one name: making one takes nothing from what another keeps."""
+"""Two rules in force at once under one name: making one takes nothing from what the other keeps."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Generated traces: every driver gives, step for step, the answers of the model."""
+"""Generated traces: every driver gives the same answers as the model, step by step."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""A request made by hand, for tests of what needs no framework."""
+"""A request made by hand, for tests that need no framework."""
 
 from ratekeeper.http import Request
 

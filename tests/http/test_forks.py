@@ -1,4 +1,4 @@
-"""What requests that wait in a process mean in its forked child: nothing, and no lock of theirs is held there."""
+"""Requests that wait in a process do not count in its forked child, and no lock of theirs is held there."""
 
 import pytest
 

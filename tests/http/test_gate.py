@@ -1,4 +1,4 @@
-"""The way of a request past the limits, on both faces of the gate."""
+"""The way of a request past the limits, on both gates."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Key functions: no two identities meet, and no client gets a second one by writing the same in another way."""
+"""Key functions: no two clients share a key, and no client gets a second key by writing the same value differently."""
 
 import ipaddress
 

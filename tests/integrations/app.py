@@ -1,4 +1,4 @@
-"""The application that the real servers serve: every client, by its header x-client, has limits of its own."""
+"""The application that the real servers run: every client, by its header x-client, has limits of its own."""
 
 import asyncio
 import collections

@@ -1,4 +1,4 @@
-"""The settings of the Django project that real servers serve, and that tests without a server use."""
+"""The settings of the Django project that real servers run, and that tests without a server use."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""A FastAPI application with every way to limit a route; every client, by its header x-client, is its own."""
+"""A FastAPI application with every way to limit a route; each client, by its header x-client, has its own limits."""
 
 import os
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The Flask application that real servers serve."""
+"""The Flask application that real servers run."""
 
 import collections
 import os

@@ -1,4 +1,4 @@
-"""The ASGI middleware by itself: what a server and a client cannot show."""
+"""The ASGI middleware by itself: what cannot be shown through a server and a client."""
 
 import asyncio
 

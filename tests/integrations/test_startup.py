@@ -1,4 +1,4 @@
-"""A rule that cannot be read ends the server when it starts, with a message; it does not answer 500 to everything."""
+"""An invalid rule stops the server when it starts, with a message; it does not answer 500 to everything."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The plain WSGI application that real servers serve."""
+"""The plain WSGI application that real servers run."""
 
 import collections
 import os

@@ -1,4 +1,4 @@
-"""Whatever a visitor sends to the playground: a problem at worst, never a failure of ours, and soon."""
+"""Whatever a visitor sends to the playground, the answer is at worst a problem, never our failure, and comes soon."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is remembered of visitors is bounded."""
+"""What is remembered about visitors is bounded."""
 
 from ratekeeper import FixedWindow
 from ratekeeper.playground import visitors

@@ -1,4 +1,4 @@
-"""Whatever is sent: a problem that names what is wrong, never a failure of ours, and nothing is consumed."""
+"""Whatever is sent, the answer is a problem that names what is wrong, never our failure, and nothing is consumed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The description of the service is true: schemathesis asks for all that it promises, and for what it forbids."""
+"""The description of the service is true: schemathesis requests everything that it promises, and what it forbids."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Clients that keep the service waiting: more than it has places for, and still everybody else is answered."""
+"""Clients that keep the service waiting: even if they are more than it has places for, all others are answered."""
 
 import contextlib
 import itertools

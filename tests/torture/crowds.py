@@ -1,4 +1,4 @@
-"""Callers that keep asking, from threads or from tasks, and what they were told: what the drills on faults share."""
+"""Callers that keep asking, from threads or from tasks, and the answers that they got, for the drills on faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drills on the states of a server: restarted empty, full, loading, busy, a replica, with another password."""
+"""Drills on the states of a server: restarted empty, full, loading, busy, a replica, or with another password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GCRA: one moment a key, at which it will be untouched again; each unit puts it off by an even part of the window."""
+"""GCRA: the state of a key is the time at which it will be untouched; each unit postpones it by the same interval."""
 
 from __future__ import annotations
 

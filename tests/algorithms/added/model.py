@@ -1,4 +1,4 @@
-"""What GCRA means, for the conformance kit: a moment that each unit puts off."""
+"""The meaning of GCRA, for the conformance kit: a time that each unit postpones."""
 
 from __future__ import annotations
 

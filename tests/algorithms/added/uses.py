@@ -1,4 +1,4 @@
-"""Use an added algorithm wherever there are algorithms, and print what came of it as JSON. The argument is a Redis."""
+"""Use an added algorithm wherever algorithms are used, and print the results as JSON. The argument is a Redis URL."""
 
 import json
 import sys

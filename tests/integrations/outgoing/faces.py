@@ -1,4 +1,4 @@
-"""One face for the clients of all libraries, so that a case is written once and runs on each."""
+"""One interface for the clients of all libraries, so that a case is written once and runs on each."""
 
 from __future__ import annotations
 

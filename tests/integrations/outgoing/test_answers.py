@@ -1,4 +1,4 @@
-"""What an answer's headers do: hold back what follows, and ask for a request again."""
+"""What the headers of a response do: delay later requests, and have a request sent again."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""What can be told before anything is sent, and the parts that need no server."""
+"""What can be checked before anything is sent, and the parts that need no server."""
 
 import pytest
 import requests

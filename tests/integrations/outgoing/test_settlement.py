@@ -1,4 +1,4 @@
-"""What a request cost, once its answer is there."""
+"""The real cost of a request, once its response has been read."""
 
 import gzip
 import json

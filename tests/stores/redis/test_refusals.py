@@ -1,4 +1,4 @@
-"""Whatever a server answers instead of a decision is counted each time, and said once in the log with what to do."""
+"""Whatever a server answers instead of a decision is counted each time and logged once, with what to do about it."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Who is asked which server is where, and who next."""
+"""Which server is asked where a key is, and which one next."""
 
 import pytest
 from redis.exceptions import AskError, MasterDownError, MovedError, ReadOnlyError, ResponseError

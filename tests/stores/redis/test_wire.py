@@ -1,4 +1,4 @@
-"""How a call is written for Redis."""
+"""How a call is encoded for Redis."""
 
 import io
 import math
