@@ -24,7 +24,7 @@ MOST_SLICES = 200
 WINDOWS = 4  # the default duration of the traffic
 DRAWN = "drawn"
 _worker = ThreadPoolExecutor(1, "compare")  # one thread, so that comparisons run one after another
-_places = asyncio.Semaphore(32)  # comparisons under way, nearly all of them waiting for the thread
+_slots = asyncio.Semaphore(32)  # comparisons under way, nearly all of them waiting for the thread
 _KNOWN = ("traffic", "limit", "window", "rate", "duration", "seed", "cost", "slices")
 
 
@@ -38,9 +38,9 @@ async def compare(request: ServiceRequest) -> Response:
     body = read_body(await request.json())
     rules = _rules(body)
     traffic = _traffic(body, rules[0])
-    if _places.locked():
+    if _slots.locked():
         raise Problem(503, "too many comparisons are under way; try again", headers=[(b"retry-after", b"1")])
-    async with _places:
+    async with _slots:
         simulation = await asyncio.get_running_loop().run_in_executor(_worker, simulate, traffic, rules)
     answer = simulation.to_json()
     for shown, rule in zip(answer["rules"], rules, strict=True):

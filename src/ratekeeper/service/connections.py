@@ -3,8 +3,8 @@
 granian bounds the number of connections and the time that headers take, but waits forever for a client that sends a
 request and does not read the response. The kernel knows what each client has received. So this module regularly looks
 at the connections of this process, and closes those whose client has received no response for too long: because it does
-not read, sends its request slowly, or sends none. When few places are left, clients get less time; when hardly any are,
-connections close after each response, so that clients take turns.
+not read, sends its request slowly, or sends none. When few connections are left, clients get less time; when hardly
+any are, connections close after each response, so that clients take turns.
 
 Linux only; elsewhere nothing is closed.
 """
@@ -23,12 +23,12 @@ from contextlib import suppress
 from ratekeeper.clock import Clock, stopwatch
 
 PATIENCE = 30.0  # seconds that a client may take to send a request and read the response
-LITTLE_PATIENCE = 1.0  # the same, while few places are left
-FEW = 0.25  # the share of places that is kept free
+LITTLE_PATIENCE = 1.0  # the same, while few connections are left
+FEW = 0.25  # the share of connections that is kept free
 HARDLY_ANY = FEW / 4
 BUFFER_BYTES = 32 * 1024  # of each connection in the kernel, in each direction; Linux doubles it
 _PAUSE = 0.5  # seconds between looks
-_SHORT_PAUSE = 0.2  # the same, while few places are left
+_SHORT_PAUSE = 0.2  # the same, while few connections are left
 _DESCRIPTORS = "/proc/self/fd"
 _INFO = struct.Struct("=120xQ16xI")  # the two fields of struct tcp_info below, which Linux has had since 4.6
 _DROP_UNSENT = struct.pack("ii", 1, 0)  # drop what was not sent
@@ -38,31 +38,31 @@ _log = logging.getLogger("ratekeeper")
 class Client:
     """The client of a connection, and since when the service has waited for it."""
 
-    __slots__ = ("since_ns", "taken")
+    __slots__ = ("received", "since_ns")
 
-    def __init__(self, taken: int, now_ns: int) -> None:
-        self.taken = taken
+    def __init__(self, received: int, now_ns: int) -> None:
+        self.received = received
         self.since_ns = now_ns
 
-    def update(self, taken: int, unsent: int, now_ns: int) -> None:
+    def update(self, received: int, unsent: int, now_ns: int) -> None:
         """Note what has happened since the last look: a client that has read a whole response starts afresh."""
-        if taken > self.taken and not unsent:
-            self.taken = taken
+        if received > self.received and not unsent:
+            self.received = received
             self.since_ns = now_ns
 
 
 class Connections:
     """The connections of this process to one port, of which a given number can be open."""
 
-    def __init__(self, port: int, places: int, clock: Clock = stopwatch) -> None:
+    def __init__(self, port: int, most: int, clock: Clock = stopwatch) -> None:
         self._port = port
-        self._places = places
+        self._most = most
         self._clock = clock
         self._known: dict[int, Client | None] = {}  # by the number of the socket; None: a socket of another kind
         self.closed = 0
         """How many connections were closed here."""
         self.is_crowded = False
-        """Whether hardly any places are left, so that each response should close its connection."""
+        """Whether hardly any connections are left, so that each response should close its connection."""
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Look now, and again at intervals."""
@@ -88,7 +88,7 @@ class Connections:
                     clients.append((client.since_ns, descriptor, number))
         self._known = known
         left = len(clients)
-        enough = int(self._places * (1 - FEW))
+        enough = int(self._most * (1 - FEW))
         for since_ns, descriptor, number in sorted(clients):  # the slowest clients come first
             patience = LITTLE_PATIENCE if left > enough else PATIENCE
             if now_ns - since_ns < patience * 1e9:
@@ -96,7 +96,7 @@ class Connections:
             with suppress(OSError):
                 self._close(descriptor, number)
             left -= 1
-        self.is_crowded = left > self._places * (1 - HARDLY_ANY)
+        self.is_crowded = left > self._most * (1 - HARDLY_ANY)
         return _SHORT_PAUSE if len(clients) > enough else _PAUSE
 
     def _look_at(self, descriptor: int, number: int, now_ns: int) -> Client | None:
@@ -105,10 +105,10 @@ class Connections:
         if client is None and (number in self._known or not self._is_connection(descriptor)):
             return None
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, os.dup(descriptor)) as opened:
-            taken, unsent = _INFO.unpack(opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
+            received, unsent = _INFO.unpack(opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
         if client is None:
-            return Client(taken, now_ns)
-        client.update(taken, unsent, now_ns)
+            return Client(received, now_ns)
+        client.update(received, unsent, now_ns)
         return client
 
     def _is_connection(self, descriptor: int) -> bool:
@@ -132,7 +132,7 @@ class Connections:
             _log.warning(
                 "closed a connection because its client received no response for too long; up to %d connections "
                 "can be open (logged once)",
-                self._places,
+                self._most,
             )
         self.closed += 1
 

@@ -149,12 +149,12 @@ async def _serve(app: App, address: str, port: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     connections.watch(loop)
-    print(f"Listening on {_places(address, port)} (press Ctrl-C to stop)", flush=True)
+    print(f"Listening on {_urls(address, port)} (press Ctrl-C to stop)", flush=True)
     await server.serve()
     await app.close()
 
 
-def _places(address: str, port: int) -> str:
+def _urls(address: str, port: int) -> str:
     if ipaddress.ip_address(address).is_unspecified:
         return f"http://localhost:{port}/ and on all addresses of this machine"
     return f"http://{f'[{address}]' if ':' in address else address}:{port}/"

@@ -139,20 +139,22 @@ class Servers:
         results: list[Result] = [Torn("", away=False)] * len(requests)
         groups = self._by_slot(requests)
         while groups:
-            bundles = [Bundle(slot, [self.codec.command([requests[at] for at in places])]) for slot, places in groups]
+            bundles = [
+                Bundle(slot, [self.codec.command([requests[at] for at in positions])]) for slot, positions in groups
+            ]
             yield from send(self.topology, bundles, exchange)
             again: list[tuple[int | None, list[int]]] = []
-            for (slot, places), bundle in zip(groups, bundles, strict=True):
+            for (slot, positions), bundle in zip(groups, bundles, strict=True):
                 reply = bundle.replies[0]
                 if not isinstance(reply, Exception):
-                    outcomes = self.results_of(reply, [requests[at] for at in places]) or ()
-                    for at, outcome in zip(places, outcomes, strict=True):
+                    outcomes = self.results_of(reply, [requests[at] for at in positions]) or ()
+                    for at, outcome in zip(positions, outcomes, strict=True):
                         results[at] = outcome
-                elif len(places) > 1 and meaning_of(reply) in FOR_ONE:  # nothing was written: retry each by itself
-                    again += [(slot, [at]) for at in places]
+                elif len(positions) > 1 and meaning_of(reply) in FOR_ONE:  # nothing was written: retry each by itself
+                    again += [(slot, [at]) for at in positions]
                 else:
                     self._note_refusal(self.topology.node_of(slot), meaning_of(reply))
-                    for at in places:
+                    for at in positions:
                         results[at] = unavailable(reply)
             groups = again
         return results

@@ -93,7 +93,7 @@ def _encode_runs(
 
 
 def _encode_run(demands: Sequence[Demand], table: dict[int, int]) -> list[bytes]:
-    """Return what the requests of a run have in common; the first two places are for their counts."""
+    """Return what the requests of a run have in common; the first two entries are for their counts."""
     parts = [_ONE, _ONE, _number(len(demands))]
     for binding, _, cost, operation, binds, receipt in demands:
         parts += (
