@@ -202,7 +202,7 @@ def test_a_forked_child_does_not_stand_in_line_behind_threads_of_its_parent():
     limiter = Limiter(TokenBucket(1, 1), clock=clock)
     limiter.hit("k")
     waiter = Call(limiter.wait, "k")
-    until(lambda: inside.queues(limiter).by_name, "one in line")
+    until(lambda: inside.queues(limiter).by_name, "one in the queue")
 
     def wait_in_the_child():
         clock.advance(1)

@@ -30,7 +30,7 @@ from ratekeeper.stores import AsyncRedisStore, RedisStore
 from ratekeeper.stores import breaker as breakers
 from ratekeeper.testing import ManualClock
 from tests import inside, servers
-from tests.waiters import PATIENCE, Call, RecordingWaiter, in_line, until, until_async, untraced, waiters
+from tests.waiters import PATIENCE, Call, RecordingWaiter, in_queue, until, until_async, untraced, waiters
 
 RULES = {"a": FixedWindow(3, 86_400), "b": FixedWindow(5, 86_400)}
 
@@ -271,7 +271,7 @@ def test_a_reservation_is_given_back_to_where_it_was_taken(gone):
         limiter = AsyncLimiter(LeakyBucket(5, "1/minute", "shaping"), gone)
         await limiter.hit("k")
         waiting = asyncio.create_task(limiter.wait("k"))
-        await until_async(lambda: in_line(limiter, "departure") == 1, "a reservation")
+        await until_async(lambda: in_queue(limiter, "departure") == 1, "a reservation")
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -313,10 +313,10 @@ def test_a_wait_with_a_timeout_follows_on_error_when_the_server_goes_while_other
         limiter = AsyncLimiter(FixedWindow(1, 86_400), server.url, clock=(clock := ManualClock()))
         await limiter.hit("k")
         first = asyncio.create_task(limiter.wait("k"))
-        await until_async(lambda: in_line(limiter) == 1, "one in line")
+        await until_async(lambda: in_queue(limiter) == 1, "one in the queue")
         server.stop()
         second = asyncio.create_task(limiter.wait("k", timeout=200_000))
-        await until_async(lambda: in_line(limiter) == 2, "two in line")
+        await until_async(lambda: in_queue(limiter) == 2, "two in the queue")
         clock.advance(86_400)
         decision = await first
         clock.advance(86_400)
@@ -334,7 +334,7 @@ def test_who_waits_while_the_store_is_away_notices_that_it_is_back(server):
     assert limiter.hit("k").degraded
     assert limiter.hit("other").degraded
     waiting = [Call(limiter.wait, key, timeout=timeout) for key in ("k", "other") for timeout in (None, 2 * 86_400)]
-    until(lambda: len(waiters(limiter)) == 4, "all in line")
+    until(lambda: len(waiters(limiter)) == 4, "all in the queue")
     server.start()
     until(lambda: sum(call.result is not None for call in waiting) == 2, "one of each line")
     assert all(call.result is None or call.result.degraded is False for call in waiting)
@@ -379,7 +379,7 @@ def test_without_a_forecast_from_a_healthy_store_nobody_is_refused_early(
     limiter = Limiter(FixedWindow(8, 60), without_snapshots, clock=clock, on_error=on_error, local_share=1 / 8)
     limiter.hit("k", 8)
     waiting = [Call(limiter.wait, "k", 1, timeout) for timeout in (None, 90, 90)]
-    until(lambda: in_line(limiter) == 3, "three in line")
+    until(lambda: in_queue(limiter) == 3, "three in line")
     until(lambda: caplog.records, "one tried to get a forecast")
     assert limiter.notices.counts["degraded"] == 0
     assert ["not as soon as it is hopeless" in record.getMessage() for record in caplog.records] == [True]
@@ -394,12 +394,12 @@ def test_a_forecast_of_the_stand_in_is_dropped_when_the_store_is_back(server, mo
     server.stop()
     assert limiter.hit("k").degraded
     waiting = [Call(limiter.wait, "k", 8, timeout) for timeout in (None, 600)]  # of the share, they never fit
-    until(lambda: in_line(limiter) == 2, "two in line")
+    until(lambda: in_queue(limiter) == 2, "two in the queue")
     server.start()
     until(lambda: answers_again(limiter), "Redis is back")
     assert not limiter.charge("k", 8).degraded
     clock.advance(1)
-    until(lambda: in_line(limiter) == 2 and not inside.queues(limiter).degraded, "the first asked Redis")
+    until(lambda: in_queue(limiter) == 2 and not inside.queues(limiter).degraded, "the first asked Redis")
     with pytest.raises(RateLimited) as raised:
         Call(limiter.wait, "k", 8, 150).outcome()
     assert raised.value.decision.retry_after == 179.0
@@ -478,7 +478,7 @@ def test_a_wait_that_this_process_s_share_cannot_admit_in_time_is_refused_at_onc
     limiter = Limiter(FixedWindow(8, 60), gone, local_share=1 / 8, clock=clock)
     assert limiter.hit("k").degraded
     first = Call(limiter.wait, "k")
-    until(lambda: in_line(limiter) == 1, "one in the queue")
+    until(lambda: in_queue(limiter) == 1, "one in the queue")
     with pytest.raises(RateLimited) as raised:  # the next minute has room for the first only
         Call(limiter.wait, "k", 1, 90).outcome()
     assert raised.value.decision.retry_after == 120.0

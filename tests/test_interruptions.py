@@ -101,7 +101,7 @@ def test_a_wait_that_ran_out_of_time_is_refused_with_a_denial():
         await limiter.hit("k", cost=5)
         first = asyncio.create_task(limiter.wait("k", cost=10))
         second = asyncio.create_task(limiter.wait("k", cost=1, timeout=6.5))
-        await until_async(lambda: len(inside.queues(limiter).by_name) == 1, "both in line")
+        await until_async(lambda: len(inside.queues(limiter).by_name) == 1, "both in the queue")
         await asyncio.sleep(0)
         await limiter.hit("k", cost=3)
         clock.advance(6.5)

@@ -11,7 +11,7 @@ from ratekeeper.algorithms.bucket import Bucket
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
 from tests import inside
-from tests.waiters import Call, RecordingWaiter, in_line, until, until_async, waiters
+from tests.waiters import Call, RecordingWaiter, in_queue, until, until_async, waiters
 
 ONE_A_SECOND = TokenBucket(capacity=1, refill_rate=1)
 
@@ -34,7 +34,7 @@ async def line_of(limiter, count, timeout=100_000):
     """Let tasks wait for an exhausted key."""
     await limiter.hit("k")
     tasks = [asyncio.create_task(limiter.wait("k", timeout=timeout)) for _ in range(count)]
-    await until_async(lambda: in_line(limiter) == count, "all in line")
+    await until_async(lambda: in_queue(limiter) == count, "all in the queue")
     return tasks
 
 
@@ -136,7 +136,7 @@ def test_usage_that_is_given_back_concerns_only_the_queues_of_its_key(clock, mon
         for key in keys:
             await limiter.hit(key)
         tasks = [asyncio.create_task(limiter.wait(key)) for key in keys]
-        await until_async(lambda: in_line(limiter) == count, "all in line")
+        await until_async(lambda: in_queue(limiter) == count, "all in the queue")
         looked_at.clear()
         await limiter.refund({"user": "somebody", "tenant": "tenant 0"})
         total = len(looked_at)
@@ -181,7 +181,7 @@ def test_a_task_whose_event_loop_was_closed_drops_out(clock, monkeypatch, shapin
     held = loop.create_task(waiting.wait("k"))
     loop.run_until_complete(asyncio.sleep(0))
     behind = Call(limiter.wait, "k")
-    until(lambda: len(waiters(limiter, "departure" if shaping else "turn")) == 2, "two in line")
+    until(lambda: len(waiters(limiter, "departure" if shaping else "turn")) == 2, "two in the queue")
     loop.close()
     clock.advance(2)
     assert behind.outcome().allowed
@@ -198,9 +198,9 @@ def test_a_closed_event_loop_takes_nobody_of_another_one_along(clock):
     tasks = [loop.create_task(limiter.wait("k")) for loop in loops for _ in range(2)]
     for loop in loops:
         loop.run_until_complete(asyncio.sleep(0))
-    assert in_line(limiter) == 4
+    assert in_queue(limiter) == 4
     loops[0].close()
-    assert in_line(limiter) == 2
+    assert in_queue(limiter) == 2
     for task in tasks[2:]:
         clock.advance(1)
         assert loops[1].run_until_complete(task).allowed
@@ -228,7 +228,7 @@ def test_a_forecast_in_an_event_loop_that_was_closed_is_made_in_another_one(cloc
     closed.run_until_complete(asyncio.sleep(0))
     hopeless = other.create_task(limiter.wait("k", timeout=1.5))
     other.run_until_complete(asyncio.sleep(0))
-    assert (store.snapshots, in_line(limiter)) == (1, 3)
+    assert (store.snapshots, in_queue(limiter)) == (1, 3)
     closed.close()
     with pytest.raises(RateLimited):
         other.run_until_complete(hopeless)

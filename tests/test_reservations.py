@@ -22,7 +22,7 @@ from ratekeeper.stores import MemoryStore, RedisStore
 from ratekeeper.testing import ManualClock
 from tests import servers
 from tests.faces import FACES, loop
-from tests.waiters import Call, in_line, until
+from tests.waiters import Call, in_queue, until
 
 MINUTE = 60
 
@@ -308,7 +308,7 @@ def test_a_task_that_is_cancelled_before_it_is_admitted_takes_nothing(clock):
         await limiter.hit("k", 2)
         waiting = asyncio.ensure_future(limiter.wait_and_take("k", 3))
         await asyncio.sleep(0)
-        assert in_line(limiter, "departure") == 1
+        assert in_queue(limiter, "departure") == 1
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         return (await limiter.peek("k")).remaining

@@ -31,7 +31,7 @@ from tests.waiters import (
     Call,
     RecordingStore,
     RecordingWaiter,
-    in_line,
+    in_queue,
     until,
     until_async,
     untraced,
@@ -74,7 +74,7 @@ class Waits:
     def settle(self):
         """Wait until all who have not ended are asleep."""
         until(
-            lambda: len(self.ended) + in_line(self.limiter) + in_line(self.limiter, "departure") == len(self.calls),
+            lambda: len(self.ended) + in_queue(self.limiter) + in_queue(self.limiter, "departure") == len(self.calls),
             f"{len(self.calls)} calls that have ended or sleep; ended are {self.ended}",
         )
 
@@ -136,7 +136,7 @@ def test_a_waiter_makes_one_hit_that_is_denied_and_one_that_is_admitted(clock):
     limiter.hit("k")
     waiter = Call(limiter.wait, "k")
     until(lambda: store.hits == 1, "the first hit")
-    until(lambda: in_line(limiter) == 1, "asleep")
+    until(lambda: in_queue(limiter) == 1, "asleep")
     for moves in range(1, 100):
         clock.advance(1)
         until(lambda moves=moves: waiters(limiter)[0].sleeps > moves, "asleep again")
@@ -233,7 +233,7 @@ def test_tasks_are_served_first_come_first_served_whatever_the_costs(clock):
             ended.append((name, seconds(clock)))
 
         tasks = [asyncio.create_task(wait(name, cost)) for name, cost in [("a", 5), ("b", 1), ("c", 3), ("d", 1)]]
-        await until_async(lambda: in_line(limiter) == 4, "four in line")
+        await until_async(lambda: in_queue(limiter) == 4, "four in line")
         for second in range(1, 11):
             clock.advance(1)
             expected = sum(end <= second for end in (5, 6, 9, 10))
@@ -269,7 +269,7 @@ def test_threads_and_tasks_stand_in_one_line(clock):
                 waiting.append(asyncio.create_task(wait(f"task {position}")))
             else:
                 waiting.append(Call(block, f"thread {position}"))
-            await until_async(lambda position=position: in_line(awaited) == position + 1, "one more in line")
+            await until_async(lambda position=position: in_queue(awaited) == position + 1, "one more in line")
         for count in range(1, 7):
             clock.advance(1)
             await until_async(lambda count=count: len(ended) == count, f"{count} ends")
@@ -307,7 +307,7 @@ def test_a_task_that_comes_again_at_once_stands_behind_those_who_wait(clock):
                 ended.append(name)
 
         tasks = [asyncio.create_task(wait("a", 2)), asyncio.create_task(wait("b", 1))]
-        await until_async(lambda: in_line(limiter) == 2, "two in line")
+        await until_async(lambda: in_queue(limiter) == 2, "two in the queue")
         clock.advance(2)
         await until_async(lambda: len(ended) == 2, "two ends")
         clock.advance(1)
@@ -504,7 +504,7 @@ def test_a_shaping_delay_just_as_long_as_the_timeout_is_met(clock):
     limiter = Limiter(SHAPING, clock=clock)
     limiter.hit("k", 3)
     waiter = Call(limiter.wait, "k", timeout=3)
-    until(lambda: in_line(limiter, "departure") == 1, "one to depart")
+    until(lambda: in_queue(limiter, "departure") == 1, "one to depart")
     clock.advance(3)
     assert waiter.outcome().delay == 3.0
 
@@ -538,7 +538,7 @@ def test_the_retry_after_of_a_refused_shaping_delay_is_true(clock):
         Call(limiter.wait, "k", timeout=2.5).outcome()
     clock.advance(raised.value.decision.retry_after)
     waiter = Call(limiter.wait, "k", timeout=2.5)
-    until(lambda: in_line(limiter, "departure") == 1, "one to depart")
+    until(lambda: in_queue(limiter, "departure") == 1, "one to depart")
     clock.advance(2.5)
     assert waiter.outcome().allowed
 
@@ -557,7 +557,7 @@ def test_a_shaping_queue_that_is_full_counts_for_the_timeout(clock):
 
 def waited_with_steps(limiter, clock, timeout):
     waiter = Call(limiter.wait, "k", timeout=timeout)
-    until(lambda: in_line(limiter) == 1, "one in line")
+    until(lambda: in_queue(limiter) == 1, "one in the queue")
     clock.advance(1)
     return waiter.outcome()
 
@@ -572,7 +572,7 @@ def test_many_waiters_with_timeouts_cost_work_in_proportion_to_their_number(cloc
         await limiter.hit("k")
         steps.clear()
         tasks = [asyncio.create_task(limiter.wait("k", timeout=10_000)) for _ in range(count)]
-        await until_async(lambda: in_line(limiter) == count, "all in line")
+        await until_async(lambda: in_queue(limiter) == count, "all in the queue")
         for _ in range(5):
             await asyncio.sleep(0)
         total = len(steps)
@@ -595,7 +595,7 @@ def test_waits_that_are_refused_at_once_cost_no_more_behind_a_long_line(clock, m
         limiter = AsyncLimiter(TokenBucket(capacity=1, refill_rate=1), clock=clock)
         await limiter.hit("k")
         tasks = [asyncio.create_task(limiter.wait("k", timeout=10_000)) for _ in range(count)]
-        await until_async(lambda: in_line(limiter) == count, "all in line")
+        await until_async(lambda: in_queue(limiter) == count, "all in the queue")
         steps.clear()
         for _ in range(10):
             with pytest.raises(RateLimited):
@@ -617,7 +617,7 @@ def test_a_cancelled_task_gives_its_place_back_and_the_next_moves_up(clock):
         limiter = AsyncLimiter(ONE_A_SECOND, clock=clock)
         await limiter.hit("k")
         first, second = (asyncio.create_task(limiter.wait("k")) for _ in range(2))
-        await until_async(lambda: in_line(limiter) == 2, "two in line")
+        await until_async(lambda: in_queue(limiter) == 2, "two in the queue")
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         assert first.cancelled()
@@ -633,7 +633,7 @@ def test_a_task_cancelled_in_the_middle_of_the_line_lets_those_behind_move_up(cl
         limiter = AsyncLimiter(ONE_A_SECOND, clock=clock)
         await limiter.hit("k")
         tasks = [asyncio.create_task(limiter.wait("k")) for _ in range(3)]
-        await until_async(lambda: in_line(limiter) == 3, "three in line")
+        await until_async(lambda: in_queue(limiter) == 3, "three in line")
         tasks[1].cancel()
         await asyncio.gather(tasks[1], return_exceptions=True)
         clock.advance(1)
@@ -651,16 +651,16 @@ def test_a_place_given_back_counts_for_the_timeouts_of_those_who_come_later(cloc
         limiter = AsyncLimiter(ONE_A_SECOND, clock=clock)
         await limiter.hit("k")
         tasks = [asyncio.create_task(limiter.wait("k", timeout=60)) for _ in range(3)]
-        await until_async(lambda: in_line(limiter) == 3, "three in line")
+        await until_async(lambda: in_queue(limiter) == 3, "three in line")
         with pytest.raises(RateLimited):
             await asyncio.wait_for(limiter.wait("k", timeout=3.5), PATIENCE)
         tasks[1].cancel()
         await asyncio.gather(tasks[1], return_exceptions=True)
         later = asyncio.create_task(limiter.wait("k", timeout=3.5))
-        await until_async(lambda: in_line(limiter) == 3, "three in line again")
+        await until_async(lambda: in_queue(limiter) == 3, "three in line again")
         for left in (2, 1, 0):
             clock.advance(1)
-            await until_async(lambda left=left: in_line(limiter) == left, f"{left} in line")
+            await until_async(lambda left=left: in_queue(limiter) == left, f"{left} in line")
         return (await later).allowed
 
     assert asyncio.run(main())
@@ -683,7 +683,7 @@ def test_a_task_that_dies_with_its_event_loop_leaves_nobody_behind(clock):
     async def main():
         await limiter.hit("k")
         forgotten.append(asyncio.create_task(limiter.wait("k")))
-        await until_async(lambda: in_line(limiter) == 1, "one in line")
+        await until_async(lambda: in_queue(limiter) == 1, "one in the queue")
 
     forgotten = []
     asyncio.run(main())
@@ -746,9 +746,9 @@ def test_an_interrupted_thread_gives_its_place_back_and_the_next_moves_up(clock)
     behind = []
 
     def two_in_line():
-        if in_line(limiter) == 1 and not behind:
+        if in_queue(limiter) == 1 and not behind:
             behind.append(Call(limiter.wait, "k"))
-        return in_line(limiter) == 2
+        return in_queue(limiter) == 2
 
     interrupted(functools.partial(limiter.wait, "k"), two_in_line)
     clock.advance(1)
@@ -760,7 +760,7 @@ def test_an_interrupted_thread_gives_its_place_back_and_the_next_moves_up(clock)
 def test_an_interrupted_departure_gives_its_reservation_back(clock):
     limiter = Limiter(SHAPING, clock=clock)
     limiter.hit("k", 2)
-    interrupted(functools.partial(limiter.wait, "k"), lambda: in_line(limiter, "departure") == 1)
+    interrupted(functools.partial(limiter.wait, "k"), lambda: in_queue(limiter, "departure") == 1)
     assert limiter.peek("k").remaining == 3
     assert inside.nobody_waits(limiter)
 
@@ -770,7 +770,7 @@ def test_a_reservation_is_given_back_when_it_is_the_last_in_line(clock):
         limiter = AsyncLimiter(SHAPING, clock=clock)
         await limiter.hit("k")
         tasks = [asyncio.create_task(limiter.wait("k")) for _ in range(3)]
-        await until_async(lambda: in_line(limiter, "departure") == 3, "three to depart")
+        await until_async(lambda: in_queue(limiter, "departure") == 3, "three to depart")
         assert (await limiter.peek("k")).remaining == 1
         tasks[2].cancel()
         await asyncio.gather(tasks[2], return_exceptions=True)
@@ -794,7 +794,7 @@ def test_a_reservation_in_the_middle_stays_empty_and_the_others_depart_when_they
             ended.append((name, seconds(clock)))
 
         tasks = [asyncio.create_task(wait(name)) for name in "abc"]
-        await until_async(lambda: in_line(limiter, "departure") == 3, "three to depart")
+        await until_async(lambda: in_queue(limiter, "departure") == 3, "three to depart")
         tasks[1].cancel()
         await asyncio.gather(tasks[1], return_exceptions=True)
         assert (await limiter.peek("k")).remaining == 1
@@ -813,12 +813,12 @@ def test_a_reservation_that_is_given_back_lets_the_first_of_those_who_wait_in(cl
         limiter = AsyncLimiter(LeakyBucket(capacity=2, leak_rate=1, mode="shaping"), clock=clock)
         await limiter.hit("k")
         departing = asyncio.create_task(limiter.wait("k"))
-        await until_async(lambda: in_line(limiter, "departure") == 1, "one to depart")
+        await until_async(lambda: in_queue(limiter, "departure") == 1, "one to depart")
         waiting = asyncio.create_task(limiter.wait("k"))
-        await until_async(lambda: in_line(limiter, "turn") == 1, "one in line")
+        await until_async(lambda: in_queue(limiter, "turn") == 1, "one in the queue")
         departing.cancel()
         await asyncio.gather(departing, return_exceptions=True)
-        await until_async(lambda: in_line(limiter, "departure") == 1, "the next to depart")
+        await until_async(lambda: in_queue(limiter, "departure") == 1, "the next to depart")
         clock.advance(1)
         return await waiting
 
@@ -863,7 +863,7 @@ def test_an_async_refund_and_reset_wake_the_first_in_line(clock):
         await limiter.hit("k")
         for give in (limiter.refund, limiter.reset):
             waiter = asyncio.create_task(limiter.wait("k"))
-            await until_async(lambda: in_line(limiter) == 1, "one in line")
+            await until_async(lambda: in_queue(limiter) == 1, "one in the queue")
             await give("k")
             assert (await waiter).allowed
         return limiter
@@ -922,7 +922,7 @@ def test_threads_are_released_at_their_departure_times_in_order(clock):
     limiter.wait("k")  # departs at once
     for name in "abcd":
         waits.start(name)
-    assert in_line(limiter, "departure") == 4
+    assert in_queue(limiter, "departure") == 4
     for _ in range(4):
         waits.advance(Fraction(1, 2), ends=1)
     assert waits.ended == [("a", 0.5), ("b", 1.0), ("c", 1.5), ("d", 2.0)]
@@ -963,7 +963,7 @@ def test_who_comes_when_the_queue_has_drained_does_not_overtake_a_task_that_is_s
 
         await limiter.hit("k")
         first = asyncio.create_task(depart("first"))
-        await until_async(lambda: in_line(limiter, "departure") == 1, "one to depart")
+        await until_async(lambda: in_queue(limiter, "departure") == 1, "one to depart")
         clock.advance(2)  # the first is due, and has not run yet
         await depart("second")
         await first
@@ -977,7 +977,7 @@ def test_a_shaped_request_is_not_released_a_microsecond_early(clock):
     limiter.hit("k")
     waits = Waits(limiter, clock)
     waits.start("a")
-    assert in_line(limiter, "departure") == 1
+    assert in_queue(limiter, "departure") == 1
     clock.advance(Fraction(333_333, 1_000_000))
     assert waits.ended == []
     waits.advance(Fraction(1, 1_000_000), ends=1)
@@ -988,7 +988,7 @@ def test_the_decision_of_a_shaped_wait_tells_the_delay_that_was_slept(clock):
     limiter = Limiter(SHAPING, clock=clock)
     limiter.hit("k", 2)
     waiter = Call(limiter.wait, "k")
-    until(lambda: in_line(limiter, "departure") == 1, "one to depart")
+    until(lambda: in_queue(limiter, "departure") == 1, "one to depart")
     clock.advance(2)
     decision = waiter.outcome()
     assert (decision.allowed, decision.delay, decision.remaining) == (True, 2.0, 2)
@@ -1027,7 +1027,7 @@ def test_a_thousand_shaped_tasks_depart_in_order(clock):
             ended.append((number, seconds(clock)))
 
         tasks = [asyncio.create_task(wait(number)) for number in range(1000)]
-        await until_async(lambda: in_line(limiter, "departure") == 999, "999 to depart")
+        await until_async(lambda: in_queue(limiter, "departure") == 999, "999 to depart")
         for count in range(101, 1001, 100):
             clock.advance(1)
             await until_async(lambda count=count: len(ended) == min(count, 1000), f"{count} ends")
@@ -1051,7 +1051,7 @@ def test_a_hundred_shaped_tasks_depart_at_exactly_their_times(clock):
             ended.append((number, seconds(clock)))
 
         tasks = [asyncio.create_task(wait(number)) for number in range(100)]
-        await until_async(lambda: in_line(limiter, "departure") == 99, "99 to depart")
+        await until_async(lambda: in_queue(limiter, "departure") == 99, "99 to depart")
         for count in range(2, 101):
             clock.advance(Fraction(1, 8))
             await until_async(lambda count=count: len(ended) == count, f"{count} ends")
@@ -1198,9 +1198,9 @@ def test_a_cancelled_wait_for_a_shared_key_lets_the_next_move_up(clock):
         limiter = AsyncLimiter(SHARED, clock=clock)
         await limiter.charge(ADA, {"user": 0, "tenant": 10})
         ada = asyncio.create_task(limiter.wait(ADA, 10))
-        await until_async(lambda: in_line(limiter) == 1, "one in line")
+        await until_async(lambda: in_queue(limiter) == 1, "one in the queue")
         bob = asyncio.create_task(limiter.wait(BOB))
-        await until_async(lambda: in_line(limiter) == 2, "two in line")
+        await until_async(lambda: in_queue(limiter) == 2, "two in the queue")
         clock.advance(5)
         await asyncio.sleep(0)
         ada.cancel()
@@ -1237,7 +1237,7 @@ def test_a_layered_wait_departs_when_its_longest_delay_is_over(clock):
     limiter.hit("k")
     waits = Waits(limiter, clock)
     waits.start("x")
-    assert in_line(limiter, "departure") == 1
+    assert in_queue(limiter, "departure") == 1
     waits.advance(Fraction(1, 4))
     assert waits.ended == []
     waits.advance(Fraction(3, 4), ends=1)
@@ -1249,7 +1249,7 @@ def test_a_cancelled_layered_departure_gives_back_what_every_rule_took(clock):
         limiter = AsyncLimiter({"shaped": SHAPING, "counted": FixedWindow(10, 60)}, clock=clock)
         await limiter.hit("k")
         task = asyncio.create_task(limiter.wait("k", 2))
-        await until_async(lambda: in_line(limiter, "departure") == 1, "one to depart")
+        await until_async(lambda: in_queue(limiter, "departure") == 1, "one to depart")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return {name: layer.remaining for name, layer in (await limiter.peek("k")).layers.items()}
@@ -1361,7 +1361,7 @@ def test_a_clock_of_ones_own_that_is_set_back_delays_no_waiter_by_as_much():
     limiter = Limiter(TokenBucket(capacity=1, refill_rate=5), clock=lambda: time.time_ns() + ahead_ns[0])
     limiter.hit("k")
     waiting = [Call(limiter.wait, "k", timeout=20) for _ in range(3)]
-    until(lambda: in_line(limiter) == 3, "three in line")
+    until(lambda: in_queue(limiter) == 3, "three in line")
     ahead_ns[0] -= 3600 * 10**9
     assert all(waiter.outcome().allowed for waiter in waiting)
 
@@ -1382,7 +1382,7 @@ def test_an_error_of_the_store_reaches_the_waiter_and_the_next_moves_up(clock):
     limiter = Limiter(ONE_A_SECOND, store, clock=clock)
     limiter.hit("k")
     waiter = Call(limiter.wait, "k")
-    until(lambda: in_line(limiter) == 1, "one in line")
+    until(lambda: in_queue(limiter) == 1, "one in the queue")
     store.broken = True
     clock.advance(1)
     with pytest.raises(ConnectionError):

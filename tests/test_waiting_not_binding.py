@@ -8,7 +8,7 @@ import pytest
 from ratekeeper import AsyncLimiter, LeakyBucket, Limiter, RateLimited, TokenBucket
 from ratekeeper.testing import ManualClock
 from tests import inside
-from tests.waiters import Call, in_line, until, until_async
+from tests.waiters import Call, in_queue, until, until_async
 
 USER, TENANT = TokenBucket(5, 1), TokenBucket(5, Fraction(1, 100))  # the tenant's limit does not bind
 ADA, BOB = ({"user": user, "tenant": "acme"} for user in ("ada", "bob"))
@@ -42,7 +42,7 @@ def test_a_cost_that_never_fits_it_is_admitted(clock, timeout):
 def test_a_wait_lasts_as_long_as_the_rules_that_bind_want_it(clock, timeout):
     limiter = make(clock)
     call = Call(limiter.wait, ADA, 2, timeout)
-    until(lambda: in_line(limiter) == 1, "ada waits")
+    until(lambda: in_queue(limiter) == 1, "ada waits")
     clock.advance(2)
     assert call.outcome().allowed
     assert (used(limiter, "user", "ada"), used(limiter, "tenant", "acme")) == (5, 5)
@@ -61,14 +61,14 @@ def test_who_waits_holds_nobody_up_at_its_key(clock):
 def test_a_timeout_is_judged_by_the_rules_that_bind(clock):
     limiter = make(clock)
     calls = [Call(limiter.wait, ADA)]
-    until(lambda: in_line(limiter) == 1, "the first waits")
+    until(lambda: in_queue(limiter) == 1, "the first waits")
     calls.append(Call(limiter.wait, ADA, 1, 2))  # in time, behind the first
-    until(lambda: in_line(limiter) == 2, "the second waits")
+    until(lambda: in_queue(limiter) == 2, "the second waits")
     with pytest.raises(RateLimited) as raised:
         limiter.wait(ADA, 1, 2)
     assert (raised.value.decision.rule, raised.value.decision.retry_after) == ("user", 3.0)
     clock.advance(1)
-    until(lambda: in_line(limiter) == 1, "the second is first")
+    until(lambda: in_queue(limiter) == 1, "the second is first")
     clock.advance(1)
     assert all(call.outcome().allowed for call in calls)
 
@@ -100,7 +100,7 @@ def test_an_interrupted_departure_gives_back_what_was_charged(clock, spent):
         asked = [("charge", "user", "ada", 1, True), ("charge", "tenant", "acme", spent, True)]
         inside.below(limiter).execute(inside.mixed(limiter, asked))
         waiting = asyncio.create_task(limiter.wait(ADA, 2))
-        await until_async(lambda: in_line(limiter, "departure") == 1, "ada departs")
+        await until_async(lambda: in_queue(limiter, "departure") == 1, "ada departs")
         assert (used(limiter, "user", "ada"), used(limiter, "tenant", "acme")) == (3, 5 if spent == 5 else 4)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)

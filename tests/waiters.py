@@ -46,16 +46,16 @@ class RecordingWaiter(queues.Waiter):
             self.asleep = False
 
 
-def in_line(limiter, kind="turn"):
-    """How many sleep until it is their turn, or with kind="departure" until they depart.
+def in_queue(limiter, kind="turn"):
+    """How many callers sleep until it is their turn, or with kind="departure" until they depart.
 
-    A task in line is asleep whenever somebody else runs; of a thread, only a RecordingWaiter can tell.
+    A task in a queue is asleep whenever other code runs; for a thread, only a RecordingWaiter can tell.
     """
     return sum(getattr(waiter, "asleep", True) for waiter in waiters(limiter, kind))
 
 
 def waiters(limiter, kind="turn"):
-    """Those who are in line, first come first."""
+    """The callers in the queues, in the order of arrival."""
     waiting = inside.queues(limiter)
     with waiting.lock:
         found = [queue for name, queue in waiting.by_name.items() if name[0] == kind]

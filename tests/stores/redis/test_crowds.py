@@ -4,7 +4,7 @@ import asyncio
 
 from ratekeeper import AsyncLimiter, LeakyBucket, RateLimited, SlidingWindowLog, StoreUnavailable, TokenBucket
 from ratekeeper.testing import ManualClock
-from tests.waiters import PATIENCE, in_line, until_async
+from tests.waiters import PATIENCE, in_queue, until_async
 
 STRICT = {"on_error": "raise", "deadline": 30}
 
@@ -20,11 +20,11 @@ def test_a_crowd_shares_one_snapshot_of_its_key(server, client):
             await limiter.hit("k")
             before = calls(client, "lrange")
             tasks = [asyncio.create_task(limiter.wait("k", timeout=5)) for _ in range(300)]
-            await until_async(lambda: in_line(limiter) == 5, "the others are refused")
+            await until_async(lambda: in_queue(limiter) == 5, "the others are refused")
             asked = calls(client, "lrange") - before
             for second in range(1, 6):
                 clock.advance(1)
-                await until_async(lambda second=second: in_line(limiter) == 5 - second, "one more served")
+                await until_async(lambda second=second: in_queue(limiter) == 5 - second, "one more served")
             ended = await asyncio.gather(*tasks, return_exceptions=True)
         return asked, [type(end) is RateLimited for end in ended]
 

@@ -42,7 +42,7 @@ from ratekeeper.stores.redis.urls import safe
 from ratekeeper.testing import ManualClock
 from tests import inside, servers
 from tests.proxy import Proxy
-from tests.waiters import Call, in_line, until, until_async, untraced, waiters
+from tests.waiters import Call, in_queue, until, until_async, untraced, waiters
 
 RULES = [
     FixedWindow(100, "365d"),
@@ -525,7 +525,7 @@ def test_tasks_wait_in_line_for_redis(server, client):
         async with AsyncLimiter(TokenBucket(1, 1), server.url, clock=clock, **STRICT) as limiter:
             assert await limiter.hit("k")
             tasks = [asyncio.create_task(limiter.wait("k", timeout=timeout)) for timeout in (None, 2)]
-            await until_async(lambda: in_line(limiter) == 2, "two in line")
+            await until_async(lambda: in_queue(limiter) == 2, "two in the queue")
             with pytest.raises(RateLimited) as raised:
                 await limiter.wait("k", timeout=2.9)
             assert raised.value.decision.retry_after == 3
@@ -607,7 +607,7 @@ def test_waits_with_a_timeout_open_no_more_connections_than_there_are_calls(serv
         async with AsyncLimiter(TokenBucket(1, 1), server.url, clock=ManualClock(), **STRICT) as limiter:
             await limiter.hit("k")
             waits = [asyncio.create_task(limiter.wait("k", timeout=10_000)) for _ in range(200)]
-            await until_async(lambda: in_line(limiter) == 200, "all in line")
+            await until_async(lambda: in_queue(limiter) == 200, "all in the queue")
             connections = client.info("clients")["connected_clients"]
             for wait in waits:
                 wait.cancel()
@@ -947,7 +947,7 @@ def test_a_hit_that_is_under_way_is_not_counted_twice_against_who_waits_behind_i
     with Limiter("fixed-window 2/year", Slow(server.url), **STRICT) as limiter:
         limiter.charge("k", 2)
         first = Call(lambda: limiter.wait("k").allowed)
-        until(lambda: waiters(limiter), "one in line")
+        until(lambda: waiters(limiter), "one in the queue")
         second = Call(lambda: limiter.wait("k", timeout=20).allowed)
         assert [first.outcome(), second.outcome()] == [True, True]
         limiter.store.close()
