@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from ratekeeper import Limiter
 from ratekeeper.cli import main
 from ratekeeper.service.serve import is_loopback
 from tests.servers import PATIENCE, free_port
@@ -37,6 +38,24 @@ def test_the_help_has_an_example(capsys):
     with pytest.raises(SystemExit):
         main(["serve", "--help"])
     assert "example:\n  ratekeeper serve --store redis://" in capsys.readouterr().out
+
+
+def test_services_on_one_file_count_together_with_the_command_line_and_the_library(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path}/limits.db"
+    services = [Served(url, "--deadline", "30") for _ in range(2)]
+    try:
+        body = {"key": "ada", "rule": "fixed-window 5/day"}
+        answers = [service.ask("POST", "/v1/hit", json=body).json() for service in (*services, services[0])]
+        assert [(answer["remaining"], answer["degraded"]) for answer in answers] == [(4, False), (3, False), (2, False)]
+        assert main(["hit", "fixed-window 5/day", "ada", "--store", url, "--deadline", "30"]) == 0
+        with Limiter("fixed-window 5/day", url, deadline=30) as limiter:
+            assert limiter.hit("ada").remaining == 0
+        assert [service.ask("POST", "/v1/hit", json=body).status_code for service in services] == [429, 429]
+        (seen,) = services[1].ask("POST", "/v1/inspect", json=body).json()["rules"].values()
+        assert seen["name"] == "ratekeeper:fw::5/day:{ada}"
+    finally:
+        assert [service.stop() for service in services] == [0, 0]
+    assert "1 of 5 remaining" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -61,7 +61,7 @@ class Rule:
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other names that a text may use for the algorithm."""
     short_name: ClassVar[str]
-    """The algorithm's abbreviation in the names of keys on Redis."""
+    """The algorithm's abbreviation in the names of keys, on Redis and in files."""
     script: ClassVar[str]
     """The name of the Lua file, beside the rule's module, with the same step for Redis."""
     stored_as: ClassVar[Literal["string", "list"]] = "string"

@@ -67,8 +67,8 @@ def create_app(
     """Make the application.
 
     `token` is required for every call that changes or shows more than a hit does; with None, such calls work from this
-    machine only. `hosts` are the names by which clients reach the service, besides localhost and IP addresses. Redis
-    has `deadline` seconds to answer before this process decides on its own.
+    machine only. `hosts` are the names by which clients reach the service, besides localhost and IP addresses. The
+    store has `deadline` seconds to answer before this process decides on its own.
     """
     if isinstance(store, str):
         store = from_url(store, for_asyncio=True)

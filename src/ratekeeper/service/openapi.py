@@ -155,7 +155,7 @@ _INSPECTION: Schema = {
         "encoding": {"enum": ["json", "text", "base64"], "description": "The encoding of `raw`."},
         "ttl": {"type": ["number", "null"], "description": "Seconds until the store expires the key."},
         "bytes": {"type": "integer"},
-        "name": {"type": ["string", "null"], "description": "The name of the key in Redis."},
+        "name": {"type": ["string", "null"], "description": "The name of the key in Redis or in the file."},
     },
 }
 _INSPECTION["required"] = list(_INSPECTION["properties"])

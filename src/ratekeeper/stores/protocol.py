@@ -119,7 +119,7 @@ class Inspection:
     at: float
     """The time on the store's clock, in seconds since the epoch."""
     name: str | None = None
-    """The key's name in Redis, with bytes that are not text escaped."""
+    """The key's name in Redis or in the file, with bytes that are not text escaped; None in memory."""
 
 
 QuickHit = Callable[[Any, Any], Decision | None]
