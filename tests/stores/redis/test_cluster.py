@@ -144,6 +144,26 @@ def pause(server, seconds):
 
 
 @pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("spent", [0, 5], ids=["charged", "not charged"])
+def test_a_part_that_does_not_bind_is_given_back_if_it_was_charged_when_a_later_part_denies(
+    empty, monkeypatch, face, spent
+):
+    rules = {"shadow": FixedWindow(5, "365d"), "other": FixedWindow(50, "365d"), "last": FixedWindow(1, "365d")}
+    keys = dict(zip(rules, on_each_node(empty).values(), strict=True))
+    with Limiter(rules, empty.url, **STRICT) as another:
+        another.charge(keys, {"shadow": spent or 1, "other": 1, "last": 0})
+        limiter = inside.binds_only(FACES[face](rules, empty.url, **STRICT), "other", "last")
+        before_the_charge(
+            monkeypatch, limiter, keys["last"], lambda: another.hit(keys, {"shadow": 0, "other": 0, "last": 1})
+        )
+        assert (decision := limiter.hit(keys)).rule == "last"
+        assert not decision
+        left = {name: layer.remaining for name, layer in another.peek(keys).layers.items()}
+        assert left == {"shadow": 5 - (spent or 1), "other": 49, "last": 0}
+    limiter.close()
+
+
+@pytest.mark.parametrize("face", FACES)
 def test_what_was_taken_is_given_back_when_a_later_part_is_not_decided_in_time(empty, monkeypatch, face):
     first, last, other = on_each_node(empty).values()
     limiter = FACES[face](TWO, empty.url, on_error="raise", deadline=2.0)
