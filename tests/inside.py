@@ -8,12 +8,12 @@ from ratekeeper.stores.redis import asyncio_batches
 
 
 def queues(limiter):
-    """The queues of those who wait on the limiter's store."""
+    """The queues of the callers that wait on the limiter's store."""
     return queues_of(limiter.store)
 
 
 def nobody_waits(limiter):
-    """Whether nothing is left of those who waited on the limiter's store."""
+    """Whether nothing is left of the callers that waited on the limiter's store."""
     waiting = queues(limiter)
     left = (waiting.by_name, waiting.claims, waiting.degraded, waiting._claimed, waiting._of_several)
     return left == ({}, {}, {}, {}, {})
@@ -132,7 +132,7 @@ def limiters(service):
 
 
 def give_back(limiter, key, cost, charged_us, ends_us, *, degraded=False):
-    """Give back a hit of this cost that was admitted at that time and would have been forgotten at the other."""
+    """Give back a hit of this cost that was admitted at the first time and would have been forgotten at the second."""
     receipt = Receipt(charged_us, ends_us, degraded)
     return below(limiter).execute([each._replace(receipt=receipt) for each in demands(limiter, key, cost, "give_back")])
 
@@ -184,5 +184,5 @@ def never_late(monkeypatch):
 
 
 def loops(store):
-    """What an asyncio store holds for each event loop: tests see to it that those that ended are let go."""
+    """What an asyncio store holds for each event loop: tests check that it drops those that have ended."""
     return store._loops

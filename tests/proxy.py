@@ -15,7 +15,7 @@ _MOST = 1 << 20  # bytes passed on at a time
 
 
 class Proxy:
-    """Stands between clients and a server on this machine; `mode` and `delay` may be changed at any moment.
+    """A proxy between clients and a server on this machine; `mode` and `delay` may be changed at any moment.
 
     "freeze" takes connections and requests and holds them until it is over; "refuse" closes every connection;
     "lose" passes requests on and, once the server has answered, closes the connection instead of telling.

@@ -20,7 +20,7 @@ LONGEST = 12  # seconds that a test may take once its server answers
 
 @pytest.fixture(params=STORES)
 def store(request, tmp_path):
-    """The URL of a store in which nobody has counted yet: the examples count by address, and all tests have one."""
+    """The URL of an empty store: the examples count by address, and all tests have the same address."""
     if request.param != "Redis":
         yield "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/limits.db"
         return

@@ -328,7 +328,7 @@ def test_a_wait_with_a_timeout_follows_on_error_when_the_server_goes_while_other
 
 
 def test_who_waits_while_the_store_is_away_notices_that_it_is_back(server):
-    """The stand-in says that the day has to end first; Redis comes back empty."""
+    """According to the stand-in, the day must end first; Redis comes back empty."""
     limiter = Limiter(FixedWindow(1, 86_400), server.url)
     server.stop()
     assert limiter.hit("k").degraded
@@ -363,7 +363,7 @@ def test_async_waiters_notice_that_the_store_is_back(server):
 
 @pytest.fixture
 def without_snapshots(server):
-    """The address of a healthy server that decides but lets nobody see how keys are stored."""
+    """The address of a healthy server that decides, but does not permit reading how keys are stored."""
     with redis.Redis(port=server.port) as client:
         client.acl_setuser("limiter", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-pttl"])
     return server.url.replace("redis://", "redis://limiter:any@")

@@ -27,7 +27,7 @@ def test_an_interruption_just_after_a_contended_entry_leaves_the_lock_free(call)
     limiter = Limiter("100/s")
     limiter.hit("a")
     free = inside.lock(limiter.store).free
-    del free[0]  # somebody is inside, and leaves in such a way that the next to enter is interrupted at once
+    del free[0]  # as if another thread were inside; when it leaves, the next to enter is interrupted at once
     leave = threading.Timer(0.01, lambda: free.setdefault(0, InterruptsWhenGone()))
     with untraced():
         leave.start()

@@ -495,7 +495,7 @@ def test_on_decision_may_stop_the_program(make):
         make(on_decision=on_decision).hit("a")
 
 
-# who shares usage with whom
+# which limiters share usage
 
 
 def test_limiters_that_mean_the_same_share_usage_on_one_store(make):

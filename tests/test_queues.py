@@ -161,7 +161,7 @@ def test_a_task_in_line_that_nobody_holds_is_served_all_the_same():
 
         await limiter.hit("k")
         for name in "abc":
-            asyncio.ensure_future(wait(name))  # noqa: RUF006 - held by nobody
+            asyncio.ensure_future(wait(name))  # noqa: RUF006 - no reference to it is the point
             await asyncio.sleep(0)
         gc.collect()
         await until_async(lambda: len(served) == 3, "three served")
@@ -185,7 +185,7 @@ def test_a_task_whose_event_loop_was_closed_drops_out(clock, monkeypatch, shapin
     loop.close()
     clock.advance(2)
     assert behind.outcome().allowed
-    assert not held.done()  # nobody told it
+    assert not held.done()  # it was not notified
     del held
     gc.collect()
     assert inside.nobody_waits(limiter)

@@ -93,7 +93,7 @@ def test_a_correction_leaves_the_real_cost(face, clock, real, remaining):
 def test_a_correction_charges_at_most_the_limit(face, clock, real):
     limiter = face(TokenBucket(20, 10), clock=clock)
     undo(limiter.take("k", 5), "correct", real)
-    assert limiter.peek("k").reset_after == 2.5  # 25 of 20 are taken, of which 10 come back in a second
+    assert limiter.peek("k").reset_after == 2.5  # 25 of 20 are taken, and 10 come back each second
 
 
 def test_a_correction_charges_each_rule_at_most_its_own_limit(face, clock):
@@ -291,7 +291,7 @@ def test_a_hit_that_is_patched_is_what_runs():
 def test_the_quick_way_answers_as_the_layers_do(rule):
     costs = [1, 2, 1, 4, 1, 1, 3]
     answers = []
-    for on_decision in (None, lambda *_: None):  # a hook is told by the layers only
+    for on_decision in (None, lambda *_: None):  # with a hook, only the layers decide
         clock = ManualClock(1_700_000_040)
         limiter = Limiter(rule, clock=clock, on_decision=on_decision)
         decided = []

@@ -72,7 +72,7 @@ class Waits:
         self.settle()
 
     def settle(self):
-        """Wait until all who have not ended are asleep."""
+        """Wait until all calls that have not ended are asleep."""
         until(
             lambda: len(self.ended) + in_queue(self.limiter) + in_queue(self.limiter, "departure") == len(self.calls),
             f"{len(self.calls)} calls that have ended or sleep; ended are {self.ended}",
@@ -294,7 +294,7 @@ def test_a_waiter_that_would_fit_does_not_overtake_one_that_does_not(clock):
 
 
 def test_a_task_that_comes_again_at_once_stands_behind_those_who_wait(clock):
-    """Between the end of one wait and the next task's turn nobody has claimed the key; there is the line."""
+    """Between the end of one wait and the next task's turn no caller has claimed the key, but there is a queue."""
     ended = []
 
     async def main():
@@ -511,7 +511,7 @@ def test_a_shaping_delay_just_as_long_as_the_timeout_is_met(clock):
 
 def test_a_shaping_delay_that_another_request_made_too_long_meanwhile_is_given_back(clock):
     class Overtaken(MemoryStore):
-        """A store in which somebody else is quicker, once, between a peek and the hit after it."""
+        """A store in which another caller is faster, once, between a peek and the hit after it."""
 
         quicker = 1
 
@@ -688,7 +688,7 @@ def test_a_task_that_dies_with_its_event_loop_leaves_nobody_behind(clock):
     forgotten = []
     asyncio.run(main())
     assert inside.nobody_waits(limiter)
-    clock.advance(1)  # nobody is there to be woken
+    clock.advance(1)  # there is no caller to wake
 
 
 needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads here")

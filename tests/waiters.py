@@ -32,7 +32,7 @@ async def until_async(condition, what):
 
 
 class RecordingWaiter(queues.Waiter):
-    """A waiter that tells whether it is asleep, and how often it has gone to sleep."""
+    """A waiter that records whether it is asleep, and how often it has gone to sleep."""
 
     asleep = False
     sleeps = 0

@@ -152,7 +152,7 @@ def test_the_service_takes_it_by_fields_and_as_a_text(seen):
     assert seen["hit by text"]["remaining"] == 4
     assert (seen["without a window"]["field"], seen["without a window"]["status"]) == ("window", 400)
     assert seen["with a burst"]["detail"].endswith("only a token-bucket or a leaky-bucket has a burst, not a gcra")
-    assert seen["described"] == 3  # in each place where a rule may stand
+    assert seen["described"] == 3  # wherever a rule may be given
 
 
 def test_the_page_gets_what_it_shows_of_it(seen):

@@ -240,7 +240,7 @@ def test_totals_count_from_zero_again_before_they_outgrow_their_bits(monkeypatch
         for now in range(1000, 3000):
             log, *answer = rule.decide(log, now, 1 + now % 3, consume=True)
             yield answer
-            if now % 10 == 0:  # the oldest unit of all, which stands right behind what has left
+            if now % 10 == 0:  # the oldest unit, right after those that have expired
                 log = rule.give_back(log, now, 1, now - 99, now + 1)
 
     expected = list(answers())

@@ -46,7 +46,7 @@ class Card:
         self.button(name).click()
 
     def state(self):
-        """Ask the server, as the page does, how the key stands."""
+        """Ask the server for the state of the key, as the page does."""
         algorithm, _, mode = self.name.partition("-bucket-")
         path = f"/api/rate-limit/{algorithm}{'-bucket' if mode else ''}/state"
         config = {name: float(value) if "." in value else int(value) for name, value in self.config.items()}

@@ -77,7 +77,7 @@ class Visitor:
 
 @pytest.fixture
 def visit(browser):
-    """Open a visitor's window; in the end nobody may have complained, and nothing may have left the host."""
+    """Open a visitor's window; at the end there must be no error on the page and no request to another host."""
     visitors = []
 
     def visit(url, **options):

@@ -18,7 +18,7 @@ BODY = {"config": {"maxTokens": 10, "refillRate": 0.00012}}
 
 
 class Crowd(threading.Thread):
-    """Visitors with sessions of their own, who all click again and again until somebody says stop."""
+    """Visitors with sessions of their own, who all keep clicking until they are stopped."""
 
     def __init__(self, url):
         super().__init__()

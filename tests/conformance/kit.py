@@ -72,7 +72,7 @@ class Subject:
         self.call("reset", at_us)
 
     def give_back(self, at_us: int, cost: int, charged_us: int, ends_us: int) -> None:
-        """Void a hit of this cost that was admitted at that time and would have been forgotten at the other."""
+        """Give back a hit that was admitted at the first time and would have been forgotten at the second."""
         self._clock.set(Fraction(at_us, 1_000_000))
 
         async def awaited() -> None:

@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 
 
 class Model:
-    """One key of one rule. A child says what is in use at a time; what follows from that stands here, once."""
+    """One key of one rule. A subclass computes what is in use at a time; all the rest follows from that, here."""
 
     shaping = False
 

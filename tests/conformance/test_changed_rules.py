@@ -98,7 +98,7 @@ def test_a_changed_rule_keeps_its_promises_and_gives_no_more_than_its_own_capaci
         new, _, clock = play_and_change(driver, *change)
         standing = new.peek(clock)
         assert 0 <= standing.remaining <= limit
-        assume(standing.reset_after_us < 2**51)  # up to which a float of seconds tells microseconds apart
+        assume(standing.reset_after_us < 2**51)  # up to here, a float of seconds distinguishes microseconds
         cost = data.draw(strategies.costs(limit, most=limit))
         answer = new.hit(clock, cost)
         if not answer.allowed:

@@ -26,7 +26,7 @@ def keys(request):
 
 @pytest.fixture
 def subject(driver, shadow):
-    """A limiter of two rules, of which one does not bind."""
+    """A limiter of two rules, one of which does not bind."""
     subject = driver.subject({"shadow": shadow, "binds": BINDS})
     inside.binds_only(subject.limiter, "binds")
     return subject

@@ -66,7 +66,7 @@ class Play:
             getattr(model, operation)(self.clock, *arguments)
         answers = [getattr(subject, operation)(self.clock, *arguments) for subject in self.subjects.values()]
         self.ask("peek", 1)
-        if operation in ("charge", "refund"):  # which return how the key stands then
+        if operation in ("charge", "refund"):  # which return the state of the key afterwards
             standing = (self.answer.remaining, self.answer.reset_after_us)
             assert {(answer.remaining, answer.reset_after_us) for answer in answers} == {standing}
 

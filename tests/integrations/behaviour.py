@@ -49,7 +49,7 @@ class OnAServer:
 
     @pytest.fixture
     def http(self, server):
-        """A client that nobody has been before."""
+        """A client that no other test has been."""
         with httpx.Client(base_url=server.url, headers={"x-client": str(uuid.uuid4())}) as client:
             yield client
 

@@ -21,5 +21,5 @@ def server(request):
 
 @pytest.fixture
 def client():
-    """The header of a client that nobody has been before."""
+    """The header of a client that no other test has been."""
     return {"x-client": f"client {next(_numbers)}"}

@@ -65,7 +65,7 @@ def target(request):
 
 @pytest.fixture
 def client():
-    """Somebody who has not been there before."""
+    """A new client."""
     return f"client {next(_numbers)}"
 
 

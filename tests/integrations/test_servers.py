@@ -31,7 +31,9 @@ def test_who_leaves_in_the_middle_of_a_stream_has_been_counted_once(server, clie
         chunks = answer.iter_raw()
         assert [next(chunks)[:1] for _ in range(3)] == [b"x"] * 3
         assert seen(server, f"ended {client['x-client']}") == 0
-    assert eventually(lambda: seen(server, f"ended {client['x-client']}"), 1)  # nothing is sent to nobody
+    assert eventually(
+        lambda: seen(server, f"ended {client['x-client']}"), 1
+    )  # nothing is sent to a client that has gone
     other = {"x-client": client["x-client"] + " other"}
     assert_told_once(httpx.get(server.url, headers=other), 2)
     answers = [httpx.get(server.url, headers=client) for _ in range(3)]

@@ -7,7 +7,7 @@ come soon and leave the usage of `VICTIM` and the service as they were. To add a
 import json
 
 VICTIM = "the victim"
-RULES = [  # of which the victim has used 4
+RULES = [  # the victim has used 4 units of each
     "fixed-window 10/30d",
     "sliding-window-log 10/30d",
     "sliding-window-counter 10/30d",
@@ -34,7 +34,7 @@ def post(path, body, *fields, **more):
 
 
 def hit(**body):
-    """A hit by somebody else, if it is not said otherwise."""
+    """A hit, by default on another client's key."""
     return post("/v1/hit", {"key": "mallory", "rule": OTHER} | body)
 
 

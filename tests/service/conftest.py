@@ -29,5 +29,5 @@ def served():
 
 @pytest.fixture
 def key():
-    """A key that nobody has used."""
+    """A key that has not been used."""
     return f"key {next(_numbers)}"

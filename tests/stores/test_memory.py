@@ -36,7 +36,7 @@ every_rule = pytest.mark.parametrize("rule", SIX_RULES, ids=lambda rule: rule.te
 
 
 def limiter_of(rule, max_keys=1_000_000, clock=None):
-    """A limiter of one rule on a store of its own; its clock stands at the start of a window."""
+    """A limiter of one rule on a store of its own; its clock shows the start of a window."""
     return Limiter(rule, MemoryStore(max_keys), clock=clock or ManualClock(1_699_999_200))
 
 

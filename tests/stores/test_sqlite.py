@@ -631,7 +631,7 @@ def test_an_interrupted_caller_leaves_neither_the_lock_nor_a_transaction(path):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert interrupted
-    layers = other.hit("k").layers  # in time: nobody holds the lock
+    layers = other.hit("k").layers  # in time: no process holds the lock
     used = {10**6 - layer.remaining - 1 for layer in layers.values()}
     assert len(used) == 1
     assert admitted <= used.pop() <= admitted + interrupted

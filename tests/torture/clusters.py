@@ -141,7 +141,7 @@ def cluster_failover(threads: int = 8) -> str:
                 missing = load.by_redis[key] - counted
                 assert missing <= unknown[key] + threads, f"{key}: {missing} lost, all but {unknown[key]} replicated"
             else:
-                late = counted - load.by_redis[key]  # executed, but answered by the stand-in: the time was over
+                late = counted - load.by_redis[key]  # executed, but answered by the stand-in, because the time was up
                 assert 0 <= late <= load.by_stand_in[key], f"{key}: {counted} counted, {load.by_redis[key]} admitted"
         lost = sum(max(0, load.by_redis[key] - load.used(key)) for key in theirs)
         stood_in = sum(load.by_stand_in.values())

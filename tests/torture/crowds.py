@@ -72,7 +72,7 @@ class Crowd:
         return max(told.ended - told.begun for told in list(self.told))
 
     def until_asked(self) -> None:
-        """Let the callers begin: the first of them are told."""
+        """Let the callers begin, and wait for the first answers."""
         until(lambda: len(self.told) >= self.callers, "the callers begin")
 
     def until_back(self, since: float) -> float:
@@ -157,7 +157,7 @@ class Tasks(Crowd):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collect the log's lines instead of showing them, but for the notices, of which there is one for each reason."""
+    """Collect the lines of the log instead of showing them, except the notices: there is one for each reason."""
     lines: list[str] = []
 
     class Collect(logging.Handler):
@@ -194,7 +194,7 @@ def until_away(crowds: list[Crowd]) -> None:
 
 def until_stood_in(crowds: list[Crowd]) -> None:
     """Wait until every caller has been told something; raise if Redis, which is away, decided any of it."""
-    time.sleep(4 * DEADLINE)  # those who asked before are told by now
+    time.sleep(4 * DEADLINE)  # earlier calls have been answered by now
     since = time.monotonic()
     for crowd in crowds:
         until(lambda crowd=crowd: len(crowd.asked(since)) == crowd.callers, "every caller is told something")
@@ -203,7 +203,7 @@ def until_stood_in(crowds: list[Crowd]) -> None:
 
 
 def until_back(crowds: list[Crowd]) -> float:
-    """Wait until Redis decides all calls again, and return how long that took for those who waited longest."""
+    """Wait until Redis decides all calls again, and return how long that took for the last of them."""
     now = time.monotonic()
     return max(crowd.until_back(now) for crowd in crowds)
 

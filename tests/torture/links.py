@@ -118,7 +118,7 @@ def slow_link(threads: int = 50, tasks: int = 500, seconds: float = 10.0) -> str
             if is_quiet():
                 degraded = sum(told.degraded for crowd in crowds for told in crowd.told)
                 assert degraded == 0, f"a link of 20 ms: {degraded} degraded"
-                proxy.delay = 0.035  # those who have to wait for a call before theirs do not get both into their time
+                proxy.delay = 0.035  # calls that wait for an earlier one do not have enough time for both
                 time.sleep(seconds / 2)
                 openings = sum(crowd.breaker.openings for crowd in crowds)
                 assert openings == 0, f"a link of 70 ms was taken to be away {openings} times"
@@ -134,7 +134,7 @@ def slow_link(threads: int = 50, tasks: int = 500, seconds: float = 10.0) -> str
 
 
 def black_hole(threads: int = 50, tasks: int = 500, seconds: float = 5.0) -> str:
-    """Nobody answers: neither behind a connection, nor when one is asked for."""
+    """Nothing answers: neither on a connection, nor when a new one is opened."""
     figures = []
     for what, hole in {"accepted": _silent, "unanswered": _full}.items():
         with hole() as (port, arrived), logged() as lines:
@@ -165,7 +165,7 @@ def _silent() -> Iterator[tuple[int, Callable[[], int]]]:
 
 @contextmanager
 def _full() -> Iterator[tuple[int, Callable[[], int]]]:
-    """An address where not even a connection is answered: the queue of those who ask for one is full."""
+    """An address where not even a connection is accepted: the backlog is full."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listening:
         address = listening.getsockname()
         waiting = [socket.socket() for _ in range(4)]

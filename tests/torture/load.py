@@ -106,7 +106,7 @@ def _alarms(every: float) -> Iterator[threading.Event]:
     library = str(Path(ratekeeper.__file__).parent)
 
     def interrupt(_: int, frame: FrameType | None) -> None:
-        while frame is not None and frame.f_code.co_name != "__del__":  # which nobody could catch it in
+        while frame is not None and frame.f_code.co_name != "__del__":  # where it could not be caught
             if frame.f_code.co_filename.startswith(library):
                 raise _Alarm
             frame = frame.f_back
@@ -115,7 +115,7 @@ def _alarms(every: float) -> Iterator[threading.Event]:
     signal.setitimer(signal.ITIMER_REAL, every, every)
     with warnings.catch_warnings():  # a socket that is interrupted while it is made is closed as garbage
         warnings.simplefilter("ignore", ResourceWarning)
-        gc.disable()  # nobody can catch what is raised while garbage is collected
+        gc.disable()  # an exception raised during garbage collection cannot be caught
         try:
             yield ended
         finally:
@@ -127,7 +127,7 @@ def _alarms(every: float) -> Iterator[threading.Event]:
 
 
 def signals_redis(hits: int = 20_000, limit: int = 1_000) -> str:
-    """A storm of signals into calls: no answer reaches another caller, nobody waits for ever, no connection is left."""
+    """A storm of signals during calls: no answer reaches another caller, no call hangs, and no connection is left."""
     server = own_server()
     tickets = itertools.count(1)
     over = threading.Event()
@@ -142,7 +142,7 @@ def signals_redis(hits: int = 20_000, limit: int = 1_000) -> str:
         ):
 
             def ask() -> None:
-                """Hit the key of all, and one that nobody else hits, with a cost that nobody else has."""
+                """Hit the shared key, and a key of its own with a cost of its own."""
                 admitted.append(narrow.hit("one").allowed)
                 ticket = next(tickets)
                 remaining = limiter.hit(ticket, ticket).remaining

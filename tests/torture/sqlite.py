@@ -16,7 +16,7 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.stores import SqliteStore
 from tests.torture import progress
 
-_LONG = 30  # seconds: only tells an answer from a hang
+_LONG = 30  # seconds: only distinguishes an answer from a hang
 
 
 def _rules(limit: int) -> list[Rule]:

@@ -39,7 +39,7 @@ def restart_empty(restarts: int = 5, limit: int = 1_000) -> str:
             for restart in range(restarts + 1):
                 if restart:
                     server.stop()
-                    for _ in range(2 * limit):  # nobody but this process admits meanwhile
+                    for _ in range(2 * limit):  # only this process admits meanwhile
                         assert not closed.hit("one"), "on_error='closed' admitted"
                         stood_in += local.hit("one").allowed
                     server.start()

@@ -69,7 +69,7 @@ def client(face):
 
 
 class Sleepers:
-    """Those who sleep until they may send."""
+    """The requests that sleep until they may be sent."""
 
     def __init__(self):
         self.asleep = set()

@@ -115,7 +115,7 @@ def test_the_number_of_keys_that_are_held_back_is_bounded(clock):
     for number in range(100):
         backoff.back_off(number, 100 - number)
         assert len(inside.backoffs(backoff)) <= 10
-    assert seconds_held(backoff, 0, clock) == 100  # the first to be let go are those that end first
+    assert seconds_held(backoff, 0, clock) == 100  # those that end first are dropped first
 
 
 def test_what_is_over_makes_room_first(clock):

@@ -27,7 +27,7 @@ def origin():
 
 @pytest.fixture
 def broker():
-    """A Redis that nobody else uses."""
+    """A Redis that no other test uses."""
     server = servers.RedisServer(servers.programs()[servers.newest()])
     with redis.Redis.from_url(server.url) as client:
         client.url = server.url

@@ -139,7 +139,7 @@ def before_the_charge(monkeypatch, limiter, key, action):
 
 
 def pause(server, seconds):
-    """Let a server answer nobody for a while, and stay a member of its cluster."""
+    """Let a server answer no client for a while, and remain a member of its cluster."""
     client(server).execute_command("CLIENT PAUSE", int(seconds * 1000), "ALL")
 
 

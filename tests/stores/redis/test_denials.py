@@ -86,7 +86,7 @@ def test_a_remembered_denial_counts_whole_microseconds_of_the_clock_as_redis_doe
 @pytest.mark.parametrize("rule", ["fixed-window 3/minute", "sliding-window-log 3/minute", "3/minute", "1/s burst 3"])
 def test_the_quick_way_to_a_remembered_denial_answers_as_the_layers_do(store, clock, rule):
     answers = []
-    for on_decision in (None, lambda *_: None):  # a hook is told by the layers only
+    for on_decision in (None, lambda *_: None):  # with a hook, only the layers decide
         limiter = Limiter({"r": rule}, store, clock=clock, on_decision=on_decision, **STRICT)
         clock.set(1_700_000_040)
         limiter.reset("k")

@@ -223,7 +223,7 @@ def test_a_log_that_raises_leaves_nobody_without_an_answer(server, client):
             raise RuntimeError(record)
 
     async def scenario():
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # who hears of the error of the log
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # which gets the error of the log handler
         async with AsyncLimiter("fixed-window 100/year", server.url, deadline=0.2) as limiter:
             await limiter.hit("k")
             server.signal(signal.SIGSTOP)
@@ -239,7 +239,7 @@ def test_a_log_that_raises_leaves_nobody_without_an_answer(server, client):
 
 
 def test_a_log_that_raises_while_a_request_is_given_up_keeps_nobody_waiting(server, client, monkeypatch):
-    """One request is given up and the log raises; the next one is given up in time all the same, and the last."""
+    """One request is given up and the log raises; the next one is still given up in time, and so is the last."""
     inside.never_late(monkeypatch)
 
     class Broken(logging.Handler):
@@ -794,7 +794,7 @@ def test_signals_that_interrupt_a_caller_harm_nobody_else(server, client, monkey
         if collecting:
             gc.enable()
     assert interrupted > 100
-    # An interrupted leader takes those of its call with it, who are told so; nothing worse, and nothing for ever.
+    # If a leader is interrupted, so are the other requests of its batch, with an error; no call hangs.
     assert all("interrupted" in str(error) for error in errors)
     assert not limiter.store.breaker.is_open
     assert inside.leaders(limiter.store) == set()
@@ -981,7 +981,7 @@ def test_an_answer_in_small_pieces_does_not_outlast_the_deadline(kind):
             return time.monotonic() - begun
 
         try:
-            assert asyncio.run(scenario()) < 2  # ten times the deadline tells a hang
+            assert asyncio.run(scenario()) < 2  # ten times the deadline counts as a hang
         finally:
             stop.set()
             thread.join()

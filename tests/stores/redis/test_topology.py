@@ -16,7 +16,7 @@ NO_CLUSTER = Exception("ERR This instance has cluster support disabled")
 
 
 def asked_in(flow_of, replies):
-    """Run a flow with what each server replies to everything; return who was asked, and what came of it."""
+    """Run a flow with servers that always reply the same; return which were asked, and the result."""
     asked = []
 
     def exchange(node, commands, share=1.0):
