@@ -42,3 +42,11 @@ class Answering:
                 names = [name.decode() for name in _COMMAND.findall(asked)]
                 self.commands += names
                 connection.sendall(self._reply * len(names))
+
+
+def welcomed(connection):
+    """Answer what a new connection is used for first: the script, which is made known."""
+    asked = b""
+    while not asked.endswith(b"\xdd\x00\x00\x00\x02\xc2\x00\r\n"):
+        asked += connection.recv(1 << 20)
+    connection.sendall(b"*1\r\n:1\r\n")

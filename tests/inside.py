@@ -186,3 +186,8 @@ def never_late(monkeypatch):
 def loops(store):
     """What an asyncio store holds for each event loop: tests check that it drops those that have ended."""
     return store._loops
+
+
+def behind(store, addresses):
+    """Lead a store of a cluster to other addresses than those that the nodes announce, such as to proxies."""
+    store._servers.topology._remap = addresses

@@ -100,21 +100,26 @@ MAY_IMPORT = {
         "errors flows stores.redis.redis_errors stores.redis.script stores.redis.topology stores.redis.urls"
     ),
     "stores.redis.semaphore": "clock errors stores.redis.redis_errors",
+    "stores.redis.jobs": "clock stores.redis.redis_errors",
+    "stores.redis.thread_jobs": "clock stores.redis.jobs stores.redis.semaphore",
+    "stores.redis.asyncio_jobs": "clock stores.redis.jobs stores.redis.redis_errors",
     "stores.redis.redis_client": "errors rates stores.redis.topology stores.redis.urls",
     "stores.redis.servers": (
         "clock errors flows stores.breaker stores.protocol stores.redis.redis_client stores.redis.redis_errors "
-        "stores.redis.routing stores.redis.topology stores.redis.urls stores.redis.wire"
+        "stores.redis.routing stores.redis.script stores.redis.topology stores.redis.urls stores.redis.wire"
     ),
     "stores.redis.denials": "clock decision stores.protocol stores.redis.redis_errors",
     "stores.redis.batching": "",
     "stores.redis.split": "flows stores.protocol stores.redis.redis_errors stores.redis.wire",
     "stores.redis.thread_connections": (
         "clock flows stores.protocol stores.redis.redis_client stores.redis.redis_errors stores.redis.routing "
-        "stores.redis.semaphore stores.redis.servers stores.redis.topology stores.redis.urls stores.redis.wire"
+        "stores.redis.semaphore stores.redis.servers stores.redis.thread_jobs stores.redis.topology stores.redis.urls "
+        "stores.redis.wire"
     ),
     "stores.redis.asyncio_connections": (
-        "clock errors flows stores.protocol stores.redis.redis_client stores.redis.redis_errors stores.redis.routing "
-        "stores.redis.servers stores.redis.topology stores.redis.urls stores.redis.wire"
+        "clock errors flows stores.protocol stores.redis.asyncio_jobs stores.redis.redis_client "
+        "stores.redis.redis_errors stores.redis.routing stores.redis.servers stores.redis.topology stores.redis.urls "
+        "stores.redis.wire"
     ),
     "stores.redis.thread_batches": (
         "clock errors stores.breaker stores.protocol stores.redis.batching stores.redis.redis_errors "

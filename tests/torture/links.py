@@ -41,7 +41,6 @@ def lost_replies(lone: int = 200, batched: int = 500) -> str:
         with Proxy(server.port) as proxy, Limiter(RULE, server.url, on_error="raise") as direct, logged():
             direct.hit("the server knows the script now")
             for name, ask in _WAYS.items():
-                proxy.mode = "lose"
                 before = proxy.lost
                 keys = [f"{name} {number}" for number in range(lone if "lone" in name else batched)]
                 degraded = ask(proxy, keys)
@@ -59,7 +58,10 @@ def lost_replies(lone: int = 200, batched: int = 500) -> str:
 def _lone(proxy: Proxy, keys: list[str]) -> int:
     degraded = 0
     for key in keys:  # each with a limiter of its own, which does not know yet that replies are lost
+        proxy.mode = "pass"
         with Limiter(RULE, proxy.url, deadline=5) as limiter:
+            limiter.peek(key)
+            proxy.mode = "lose"
             degraded += limiter.hit(key).degraded
     return degraded
 
@@ -68,7 +70,10 @@ def _lone_tasks(proxy: Proxy, keys: list[str]) -> int:
     async def scenario() -> int:
         degraded = 0
         for key in keys:
+            proxy.mode = "pass"
             async with AsyncLimiter(RULE, proxy.url, deadline=5) as limiter:
+                await limiter.peek(key)
+                proxy.mode = "lose"
                 degraded += (await limiter.hit(key)).degraded
         return degraded
 
@@ -77,7 +82,10 @@ def _lone_tasks(proxy: Proxy, keys: list[str]) -> int:
 
 def _batched_tasks(proxy: Proxy, keys: list[str]) -> int:
     async def scenario() -> int:
+        proxy.mode = "pass"
         async with AsyncLimiter(RULE, proxy.url, deadline=5) as limiter:
+            await asyncio.gather(*map(limiter.peek, keys))
+            proxy.mode = "lose"
             return sum(decision.degraded for decision in await asyncio.gather(*map(limiter.hit, keys)))
 
     return asyncio.run(scenario())
@@ -85,7 +93,9 @@ def _batched_tasks(proxy: Proxy, keys: list[str]) -> int:
 
 def _batched_threads(proxy: Proxy, keys: list[str]) -> int:
     degraded: list[bool] = []
+    proxy.mode = "pass"
     with Limiter(RULE, proxy.url, deadline=5) as limiter:
+        limiter.peek("a connection is there")
         proxy.mode = "freeze"  # until all have asked
         threads = [threading.Thread(target=lambda key=key: degraded.append(limiter.hit(key).degraded)) for key in keys]
         for thread in threads:

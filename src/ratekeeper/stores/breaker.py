@@ -55,6 +55,10 @@ class Breaker:
             self._ask_again_ns = max(now + PROBE_US * 1000, ends_ns)
             return True
 
+    def ask_again(self) -> None:
+        """Let the next caller ask, without waiting for the second to pass: something shows that the server is there."""
+        self._ask_again_ns = 0
+
     def refusal(self) -> StoreUnavailable:
         """Return the error of a request that is not made because the store is away."""
         return StoreUnavailable(f"{self._name} is away", away=False, reason=self._reason)

@@ -19,7 +19,7 @@ def asked_in(flow_of, replies):
     """Run a flow with servers that always reply the same; return which were asked, and the result."""
     asked = []
 
-    def exchange(node, commands, share=1.0):
+    def exchange(node, commands):
         asked.append(node)
         if isinstance(replies[node], Unanswered):
             raise replies[node]
@@ -32,8 +32,19 @@ def asked_in(flow_of, replies):
     return asked, None
 
 
+class Link:
+    """Finds out where the servers are in this thread, with what each replies to everything."""
+
+    def __init__(self, topology, exchange):
+        self._topology = topology
+        self.exchange = exchange
+
+    def find(self):
+        flows.run(self._topology.discover(self.exchange))
+
+
 def sending(topology, bundle):
-    return lambda exchange: send(topology, [bundle], exchange)
+    return lambda exchange: send(topology, [bundle], Link(topology, exchange))
 
 
 def slots_of(address):

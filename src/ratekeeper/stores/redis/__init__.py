@@ -7,6 +7,7 @@ A request goes down a stack of layers and its outcome comes up again; threads an
       nodes                                `thread_nodes`, `asyncio_nodes`: only for a cluster; see also `split`
       batches                              `thread_batches`, `asyncio_batches`; what they share is in `batching`
       connections                          `thread_connections`, `asyncio_connections`: one exchange with one server
+        set-ups and searches               `jobs`: beside decisions, in `thread_jobs`, `asyncio_jobs`
     servers                                `servers`: shared by all connections; `routing`, `topology`: where a key is
 
 Reading order: `thread_store`, then down the stack for threads; the stack for event loops has the same shape. Then

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +12,15 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.protocol import Demand
 from ratekeeper.stores.redis import redis_client
+from ratekeeper.stores.redis.asyncio_jobs import TaskJobs
 from ratekeeper.stores.redis.redis_errors import LATE, Result, Unanswered, Unsent, interrupted, unavailable
 from ratekeeper.stores.redis.routing import Bundle, send
-from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, until
+from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, Within, time_for_each
 from ratekeeper.stores.redis.topology import Command
 from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.redis.wire import decode
+
+_TRIES = 3  # connections that a caller waits for
 
 
 class AsyncioConnections:
@@ -27,6 +31,8 @@ class AsyncioConnections:
         self._loop = asyncio.get_running_loop()
         self._semaphore = asyncio.Semaphore(MOST_AT_ONCE)  # for anything but decisions
         self._idle: dict[NodeAddress | None, list[Any]] = {}
+        self._set_ups = TaskJobs(servers.ready)
+        self._searches = TaskJobs(lambda _: servers.breaker.ask_again())
         self._closed = False
 
     async def decide(self, requests: Sequence[Sequence[Demand]], ends_ns: int) -> Sequence[Result]:
@@ -38,7 +44,7 @@ class AsyncioConnections:
                 results = decode(reply, requests) if type(reply) is list else servers.results_of(reply, requests)
                 if results is not None:
                     return results
-            return await flows.run_async(servers.decide(requests, until(ends_ns, self.exchange)))
+            return await flows.run_async(servers.decide(requests, Within(ends_ns, self)))
         except servers.troubles as error:
             raise unavailable(error) from error
         except Unanswered as error:
@@ -46,27 +52,37 @@ class AsyncioConnections:
 
     async def ask(self, bundles: Sequence[Bundle], ends_ns: int) -> None:
         """Send commands other than decisions; as many callers at a time as there are batches."""
-        await self._in_turn(send(self._servers.topology, bundles, until(ends_ns, self.exchange)), ends_ns)
 
-    async def find_nodes(self, ends_ns: int) -> None:
-        """Find out which node has which slot; concurrent callers wait for the one that asks."""
-        await self._in_turn(self._discover(ends_ns), ends_ns)
-
-    def _discover(self, ends_ns: int) -> flows.Flow[None]:
-        servers = self._servers
-        if not servers.topology.is_known:
-            with servers.breaker.asking(ends_ns):
-                yield from servers.topology.discover(until(ends_ns, self.exchange))
-
-    async def _in_turn(self, flow: flows.Flow[None], ends_ns: int) -> None:
         async def run() -> None:
             async with self._semaphore:
-                await flows.run_async(flow)
+                await flows.run_async(send(self._servers.topology, bundles, Within(ends_ns, self)))
 
         try:
             await asyncio.wait_for(run(), (ends_ns - stopwatch()) / 1e9)
         except self._servers.troubles as error:
             raise unavailable(error) from error
+
+    async def find_nodes(self, ends_ns: int) -> None:
+        """Find out which node has which slot, unless the cluster is considered away."""
+        with self._servers.breaker.asking(ends_ns):
+            await self.find(ends_ns)
+
+    async def find(self, ends_ns: int) -> None:
+        """Find out which server has which role, beside decisions; all callers wait for one that asks."""
+        search = functools.partial(self._search, time_for_each(ends_ns))
+        try:
+            error = await self._searches.run("roles", search, ends_ns, shared=True)
+        except Unanswered as late:
+            raise unavailable(late.__cause__ or late) from late.__cause__
+        if error is not None:
+            raise unavailable(error) if isinstance(error, self._servers.troubles) else error
+
+    async def _search(self, each_ns: int, _: int) -> None:
+        topology = self._servers.topology
+        if not topology.is_known:
+            await flows.run_async(
+                topology.discover(lambda node, commands: self.exchange(node, commands, stopwatch() + each_ns))
+            )
 
     async def exchange(self, node: NodeAddress | None, commands: Sequence[Command], ends_ns: int) -> list[Any]:
         """Send commands to a server (None: the only one) once and return its replies; raise Unanswered if none come."""
@@ -74,18 +90,11 @@ class AsyncioConnections:
         if stopwatch() >= ends_ns:
             raise StoreUnavailable("no time was left to ask Redis", away=False, reason=LATE)
         connection = await self._take(node, ends_ns)
-        timeout_at, pack = redis_client.timeout_at(), redis_client.packer()
+        timeout_at = redis_client.timeout_at()
         try:
             asked = commands if node in servers.checked else servers.with_question(node, commands)
-            packed = connection.pack_commands(asked) if pack is None else [b"".join(map(pack, asked))]
-            replies: list[Any] = []
             async with timeout_at(self._loop.time() + (ends_ns - stopwatch()) / 1e9):
-                await connection.send_packed_command(packed, check_health=False)
-                for _ in asked:
-                    try:
-                        replies.append(await connection.read_response())
-                    except servers.refusal as error:
-                        replies.append(error)
+                replies = await self._replies(connection, asked)
         except BaseException as error:
             await connection.disconnect(nowait=True)  # the next read would get another call's reply
             if isinstance(error, servers.troubles):
@@ -97,37 +106,68 @@ class AsyncioConnections:
             self._idle.setdefault(node, []).append(connection)
         return replies if len(replies) == len(commands) else servers.without_question(node, replies)
 
+    async def _replies(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
+        pack = redis_client.packer()
+        packed = connection.pack_commands(commands) if pack is None else [b"".join(map(pack, commands))]
+        await connection.send_packed_command(packed, check_health=False)
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(await connection.read_response())
+            except self._servers.refusal as error:
+                replies.append(error)
+        return replies
+
     async def close(self) -> None:
         """Close the connections; those in use are closed when their exchange ends."""
         self._closed = True
+        self._searches.cancel()
+        self._set_ups.cancel()
         for idle in self._idle.values():
             while idle:
                 await idle.pop().disconnect(nowait=True)
 
     async def _take(self, node: NodeAddress | None, ends_ns: int) -> Any:
-        """Return a connection that the server has not closed in the meantime."""
+        """Return a connection that the server has not closed in the meantime, or set one up beside decisions."""
+        for _ in range(_TRIES):
+            connection = await self._idle_one(node)
+            if connection is not None:
+                return connection
+            error = await self._set_ups.run(node, functools.partial(self._set_up, node), ends_ns)
+            if error is not None:
+                if isinstance(error, self._servers.troubles):
+                    raise (interrupted() if self._loop.is_closed() else Unsent()) from error
+                raise error
+            self._servers.leave_for_others(node, ends_ns)
+        raise Unsent from ConnectionError("each connection was closed as soon as it was set up")
+
+    async def _idle_one(self, node: NodeAddress | None) -> Any:
         idle = self._idle.get(node)
         while idle:
             connection = idle.pop()
             if _is_usable(connection):
                 return connection
             await connection.disconnect(nowait=True)
-        return await self._connect(node, ends_ns)
+        return None
 
-    async def _connect(self, node: NodeAddress | None, ends_ns: int) -> Any:
+    async def _set_up(self, node: NodeAddress | None, ends_ns: int) -> None:
         await self._close_others()
-        connection = redis_client.connection_of(self._servers.topology.connection(node))
+        servers = self._servers
+        connection = redis_client.connection_of(servers.topology.connection(node))
         timeout_at = redis_client.timeout_at()
         try:
             async with timeout_at(self._loop.time() + (ends_ns - stopwatch()) / 1e9):
                 await connection.connect()
-        except self._servers.troubles as error:
+                await flows.run_async(servers.welcome(node, functools.partial(self._replies, connection)))
+        except BaseException as error:
             await connection.disconnect(nowait=True)
-            raise (interrupted() if self._loop.is_closed() else Unsent()) from error
-        except BaseException:
-            await connection.disconnect(nowait=True)
+            if isinstance(error, servers.troubles):
+                servers.topology.suspect(node)
             raise
-        return connection
+        if self._closed:
+            await connection.disconnect(nowait=True)
+        else:
+            self._idle.setdefault(node, []).append(connection)
 
     async def _close_others(self) -> None:
         """Close connections to servers that no longer belong to the store."""

@@ -20,6 +20,10 @@ class Unsent(Unanswered):
     """The server could not be reached; nothing was sent."""
 
 
+class Late(Unanswered):
+    """No connection was there in time; it is still being set up, and nothing was sent."""
+
+
 class Torn(StoreUnavailable):
     """The keys of one request are temporarily on two servers; nothing was executed."""
 
@@ -115,6 +119,11 @@ def redirection_of(refusal: Exception) -> Redirection:
     slot, _, address = str(refusal).removeprefix("MOVED ").removeprefix("ASK ").partition(" ")
     host, _, port = address.rpartition(":")
     return Redirection(int(slot), host, int(port))
+
+
+def refuses_login(reply: Any) -> bool:
+    """Return whether a reply says that the server wants a login, or another one."""
+    return isinstance(reply, Exception) and _error_of(reply) == _BY_CODE["NOAUTH"]
 
 
 def meaning_of(reply: Any) -> str:

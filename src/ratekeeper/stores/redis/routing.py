@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.flows import Flow
@@ -16,12 +16,13 @@ from ratekeeper.stores.redis import script
 from ratekeeper.stores.redis.redis_errors import (
     NOT_EXECUTED,
     UNREACHABLE,
+    Late,
     Unanswered,
     Unsent,
     meaning_of,
     redirection_of,
 )
-from ratekeeper.stores.redis.topology import Command, Exchange, Topology
+from ratekeeper.stores.redis.topology import Command, Topology
 from ratekeeper.stores.redis.urls import NodeAddress
 
 _MOST_HOPS = 8  # a slot rarely moves more than once or twice during a call
@@ -50,21 +51,34 @@ class Bundle:
         return next((reply for reply in self.replies if meaning_of(reply) in NOT_EXECUTED), None)
 
 
+class Link(Protocol):
+    """How a flow asks the servers within its time; a step of the flow is what a method returns, awaited if need be."""
+
+    def exchange(self, node: NodeAddress | None, commands: Sequence[Command]) -> Any:
+        """Return the replies of a server, as an `Exchange` does."""
+
+    def find(self) -> Any:
+        """Find out which server has which role; raise StoreUnavailable if that is not known in time."""
+
+
 _ByNode = dict[NodeAddress | None, list[Bundle]]
 
 
-def send(topology: Topology, bundles: Sequence[Bundle], exchange: Exchange) -> Flow[None]:
+def send(topology: Topology, bundles: Sequence[Bundle], link: Link) -> Flow[None]:
     """Send bundles where they belong until each has its replies; a failure becomes the reply."""
     if not topology.is_known:
-        yield from topology.discover(exchange)
+        yield link.find()
     waiting = _by_node(topology, bundles)
     for _ in range(_MOST_HOPS):
         again: _ByNode = {}
         for node, group in waiting.items():
             try:
-                yield from _send_to(topology, node, group, exchange, again)
+                yield from _send_to(topology, node, group, link, again)
             except Unsent as error:
-                yield from _look_elsewhere(topology, node, group, error.__cause__, exchange, again=again)
+                yield from _look_elsewhere(topology, node, group, error.__cause__, link, again=again)
+            except Late as error:  # says nothing about the server
+                for bundle in group:
+                    bundle.replies = [error.__cause__]
             except Unanswered as error:
                 topology.suspect(node)
                 for bundle in group:
@@ -75,11 +89,11 @@ def send(topology: Topology, bundles: Sequence[Bundle], exchange: Exchange) -> F
 
 
 def _send_to(
-    topology: Topology, node: NodeAddress | None, group: Sequence[Bundle], exchange: Exchange, again: _ByNode
+    topology: Topology, node: NodeAddress | None, group: Sequence[Bundle], link: Link, again: _ByNode
 ) -> Flow[None]:
     """Send bundles to one server; those that it did not execute are put into `again`."""
     commands = [bundle.to_send() for bundle in group]
-    replies = yield exchange(node, [command for part in commands for command in part])
+    replies = yield link.exchange(node, [command for part in commands for command in part])
     begin = 0
     demoted: list[Bundle] = []
     for bundle, sent in zip(group, commands, strict=True):
@@ -92,7 +106,7 @@ def _send_to(
         elif meaning_of(bundle.replies[0]) == "down":
             topology.suspect(node)
     if demoted:
-        yield from _look_elsewhere(topology, node, demoted, demoted[0].replies[0], exchange, again=again)
+        yield from _look_elsewhere(topology, node, demoted, demoted[0].replies[0], link, again=again)
 
 
 def _by_node(topology: Topology, bundles: Sequence[Bundle]) -> _ByNode:
@@ -111,14 +125,14 @@ def _look_elsewhere(
     node: NodeAddress | None,
     group: Sequence[Bundle],
     error: BaseException | None,
-    exchange: Exchange,
+    link: Link,
     *,
     again: _ByNode,
 ) -> Flow[None]:
     """Find out where the slots of a server are now that cannot be reached or is no longer a master."""
     topology.suspect(node)
     with suppress(StoreUnavailable):  # no other server knows either
-        yield from topology.discover(exchange)
+        yield link.find()
     for bundle in group:
         other = topology.node_of(bundle.slot)
         if other is None or other == node:

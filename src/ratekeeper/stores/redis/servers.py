@@ -8,31 +8,36 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ratekeeper.clock import stopwatch
+from ratekeeper.errors import StoreUnavailable
 from ratekeeper.flows import Flow
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.protocol import Demand
-from ratekeeper.stores.redis import redis_client
+from ratekeeper.stores.redis import redis_client, script
 from ratekeeper.stores.redis.redis_errors import (
     FOR_ONE,
+    LATE,
     NOT_EXECUTED,
     REFUSES_WRITES,
     Result,
     Torn,
     meaning_of,
     no_decision,
+    refuses_login,
     unavailable,
 )
-from ratekeeper.stores.redis.routing import Bundle, send
-from ratekeeper.stores.redis.topology import Command, Exchange
+from ratekeeper.stores.redis.routing import Bundle, Link, send
+from ratekeeper.stores.redis.topology import Command
 from ratekeeper.stores.redis.urls import NodeAddress
-from ratekeeper.stores.redis.wire import Codec, decode, slot_of
+from ratekeeper.stores.redis.wire import NOTHING, Codec, decode, slot_of
 
+_LONG_NS = 1_000_000_000
 MOST_AT_ONCE = 2  # exchanges of one kind in flight with a server
 Observer = Callable[[Sequence[Sequence[Demand]], Sequence[Result], int], None]
 """Called with requests that were sent, their results, and when they were sent."""
 
 _log = logging.getLogger("ratekeeper")
 _POLICY: Command = (b"INFO", b"memory")
+_NO_REQUEST: Command = (*script.CALL, b"0", NOTHING)
 
 
 class Servers:
@@ -46,6 +51,7 @@ class Servers:
         self.node_breakers: dict[NodeAddress, Breaker] = {}
         self.checked: set[NodeAddress | None] = set()  # servers that need not be asked anything but decisions
         self._refusing: set[NodeAddress | None] = set()  # servers that refused to write
+        self._took_ns: dict[NodeAddress | None, int] = {}  # how long the latest welcome took: one exchange
         self._shown = shown
 
     @property
@@ -73,6 +79,28 @@ class Servers:
         """Reset the breakers."""
         for breaker in (self.breaker, *self.node_breakers.values()):
             breaker.after_fork()
+
+    def ready(self, node: NodeAddress | None) -> None:
+        """Let the next caller ask a server that was away: there is a connection now, and nobody has waited for it."""
+        self.breaker_of(node if self.topology.has_slots else None).ask_again()
+
+    def leave_for_others(self, node: NodeAddress | None, ends_ns: int) -> None:
+        """Raise an error if a new connection comes too late for a caller: an unfinished exchange would cost it."""
+        if self._took_ns.get(node, 0) > ends_ns - stopwatch():
+            self.ready(node)
+            raise StoreUnavailable("a connection to Redis was there too late for a decision", away=False, reason=LATE)
+
+    def welcome(self, node: NodeAddress | None, exchange: Callable[[Sequence[Command]], Any]) -> Flow[None]:
+        """Make sure that a server to which there is a new connection knows the script, so that one exchange decides."""
+        if node and node.is_sentinel:
+            return
+        sent_ns = stopwatch()
+        (reply,) = yield exchange([_NO_REQUEST])
+        self._took_ns[node] = stopwatch() - sent_ns
+        if meaning_of(reply) == "no script":
+            yield exchange([script.in_full(_NO_REQUEST)])
+        elif refuses_login(reply):
+            raise reply
 
     def refuse_if_away(self, demands: Sequence[Demand]) -> None:
         """Raise StoreUnavailable if a server with one of these keys is considered away."""
@@ -134,7 +162,7 @@ class Servers:
         self._note_refusal(None, meaning)
         raise unavailable(reply if isinstance(reply, Exception) else no_decision(reply))
 
-    def decide(self, requests: Sequence[Sequence[Demand]], exchange: Exchange) -> Flow[Sequence[Result]]:
+    def decide(self, requests: Sequence[Sequence[Demand]], link: Link) -> Flow[Sequence[Result]]:
         """Have requests decided with one call per slot, wherever it is now; return the result of each."""
         results: list[Result] = [Torn("", away=False)] * len(requests)
         groups = self._by_slot(requests)
@@ -142,7 +170,7 @@ class Servers:
             bundles = [
                 Bundle(slot, [self.codec.command([requests[at] for at in positions])]) for slot, positions in groups
             ]
-            yield from send(self.topology, bundles, exchange)
+            yield from send(self.topology, bundles, link)
             again: list[tuple[int | None, list[int]]] = []
             for (slot, positions), bundle in zip(groups, bundles, strict=True):
                 reply = bundle.replies[0]
@@ -169,11 +197,23 @@ class Servers:
         return list(groups.items())
 
 
-def until(ends_ns: int, exchange: Callable[[NodeAddress | None, Sequence[Command], int], Any]) -> Exchange:
-    """Return the exchange of a flow that must end by then."""
+class Within:
+    """The link of a flow that must end by a moment, over the connections of threads or of an event loop."""
 
-    def ask(node: NodeAddress | None, commands: Sequence[Command], share: float = 1.0) -> Any:
-        now = stopwatch()
-        return exchange(node, commands, ends_ns if share == 1 else now + int((ends_ns - now) * share))
+    def __init__(self, ends_ns: int, connections: Any) -> None:
+        self._ends_ns = ends_ns
+        self._connections = connections
 
-    return ask
+    def exchange(self, node: NodeAddress | None, commands: Sequence[Command]) -> Any:
+        """Have commands exchanged with a server."""
+        return self._connections.exchange(node, commands, self._ends_ns)
+
+    def find(self) -> Any:
+        """Find out which server has which role, beside decisions."""
+        return self._connections.find(self._ends_ns)
+
+
+def time_for_each(ends_ns: int) -> int:
+    """Return how long a search asks each server: as long as its caller has time, or half of that if it is long."""
+    left_ns = ends_ns - stopwatch()
+    return max(left_ns // 2, min(left_ns, _LONG_NS))

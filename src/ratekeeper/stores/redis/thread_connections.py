@@ -19,11 +19,13 @@ from ratekeeper.stores.redis import redis_client
 from ratekeeper.stores.redis.redis_errors import Result, Unanswered, Unsent, unavailable
 from ratekeeper.stores.redis.routing import Bundle, send
 from ratekeeper.stores.redis.semaphore import SignalSafeSemaphore
-from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, until
+from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, Within, time_for_each
+from ratekeeper.stores.redis.thread_jobs import ThreadJobs
 from ratekeeper.stores.redis.topology import Command
 from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.redis.wire import decode
 
+_TRIES = 3  # connections that a caller waits for
 _A_MOMENT_NS = 1_000_000  # how far a socket's time-out may differ from the time left
 
 
@@ -34,6 +36,9 @@ class ThreadConnections:
         self._servers = servers
         self._semaphore = SignalSafeSemaphore(MOST_AT_ONCE)  # for anything but decisions
         self._idle: dict[NodeAddress | None, list[Any]] = {}
+        self._set_ups = ThreadJobs(servers.ready)
+        self._searches = ThreadJobs(lambda _: servers.breaker.ask_again())
+        self._era = object()  # another one after each time that all connections were closed
 
     # Written again in `AsyncioConnections`: a flow would make the walk of every decision on Redis three calls longer.
     def decide(self, requests: Sequence[Sequence[Demand]], ends_ns: int) -> Sequence[Result]:
@@ -45,7 +50,7 @@ class ThreadConnections:
                 results = decode(reply, requests) if type(reply) is list else servers.results_of(reply, requests)
                 if results is not None:
                     return results
-            return flows.run(servers.decide(requests, until(ends_ns, self.exchange)))
+            return flows.run(servers.decide(requests, Within(ends_ns, self)))
         except servers.troubles as error:
             raise unavailable(error) from error
         except Unanswered as error:
@@ -53,21 +58,31 @@ class ThreadConnections:
 
     def ask(self, bundles: Sequence[Bundle], ends_ns: int) -> None:
         """Send commands other than decisions; as many callers at a time as there are batches."""
-        flow = send(self._servers.topology, bundles, until(ends_ns, self.exchange))
+        flow = send(self._servers.topology, bundles, Within(ends_ns, self))
         try:
             self._semaphore.call(ends_ns, flows.run, flow)
         except self._servers.troubles as error:
             raise unavailable(error) from error
 
     def find_nodes(self, ends_ns: int) -> None:
-        """Find out which node has which slot; concurrent callers wait for the one that asks."""
-        self._semaphore.call(ends_ns, self._discover, ends_ns)
+        """Find out which node has which slot, unless the cluster is considered away."""
+        with self._servers.breaker.asking(ends_ns):
+            self.find(ends_ns)
 
-    def _discover(self, ends_ns: int) -> None:
-        servers = self._servers
-        if not servers.topology.is_known:
-            with servers.breaker.asking(ends_ns):
-                flows.run(servers.topology.discover(until(ends_ns, self.exchange)))
+    def find(self, ends_ns: int) -> None:
+        """Find out which server has which role, beside decisions; all callers wait for one that asks."""
+        search = functools.partial(self._search, time_for_each(ends_ns))
+        try:
+            error = self._searches.run("roles", search, ends_ns, shared=True)
+        except Unanswered as late:
+            raise unavailable(late.__cause__ or late) from late.__cause__
+        if error is not None:
+            raise unavailable(error) if isinstance(error, self._servers.troubles) else error
+
+    def _search(self, each_ns: int, _: int) -> None:
+        topology = self._servers.topology
+        if not topology.is_known:
+            flows.run(topology.discover(lambda node, commands: self.exchange(node, commands, stopwatch() + each_ns)))
 
     def exchange(self, node: NodeAddress | None, commands: Sequence[Command], ends_ns: int) -> list[Any]:
         """Send commands to a server (None: the only one) once and return its replies; raise Unanswered if none come."""
@@ -88,13 +103,27 @@ class ThreadConnections:
 
     def close(self) -> None:
         """Close the connections; the next exchange opens a new one."""
+        self._era = object()
         for idle in list(self._idle.values()):
             with suppress(IndexError):  # another thread was quicker
                 while idle:
                     idle.pop().disconnect()
 
     def _take(self, node: NodeAddress | None, ends_ns: int) -> Any:
-        """Return a connection that the server has not closed in the meantime."""
+        """Return a connection that the server has not closed in the meantime, or set one up beside decisions."""
+        for _ in range(_TRIES):
+            connection = self._idle_one(node, ends_ns)
+            if connection is not None:
+                return connection
+            error = self._set_ups.run(node, functools.partial(self._set_up, node), ends_ns)
+            if error is not None:
+                if isinstance(error, self._servers.troubles):
+                    raise Unsent from error
+                raise error
+            self._servers.leave_for_others(node, ends_ns)
+        raise Unsent from ConnectionError("each connection was closed as soon as it was set up")
+
+    def _idle_one(self, node: NodeAddress | None, ends_ns: int) -> Any:
         idle = self._idle.get(node)
         while idle:
             try:
@@ -108,22 +137,26 @@ class ThreadConnections:
             except Exception:  # noqa: BLE001, S110 - broken in some way: close it
                 pass
             connection.disconnect()
-        return self._connect(node, ends_ns)
+        return None
 
-    def _connect(self, node: NodeAddress | None, ends_ns: int) -> Any:
+    def _set_up(self, node: NodeAddress | None, ends_ns: int) -> None:
         self._close_others()
-        kind, arguments = self._servers.topology.connection(node)
+        servers, era = self._servers, self._era
+        kind, arguments = servers.topology.connection(node)
         connection = redis_client.connection_of((thread_connection(kind), arguments))  # type: ignore[arg-type]  # a class is hashable
         connection.ends_ns = ends_ns
         try:
             connection.connect()
-        except self._servers.troubles as error:
+            flows.run(servers.welcome(node, connection.exchange))
+        except BaseException as error:
             connection.disconnect()
-            raise Unsent from error
-        except BaseException:
-            connection.disconnect()
+            if isinstance(error, servers.troubles):
+                servers.topology.suspect(node)
             raise
-        return connection
+        if era is self._era:
+            self._idle.setdefault(node, []).append(connection)
+        else:
+            connection.disconnect()
 
     def _close_others(self) -> None:
         """Close connections to servers that no longer belong to the store."""

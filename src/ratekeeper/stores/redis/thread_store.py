@@ -16,7 +16,7 @@ from ratekeeper.stores.redis.thread_nodes import ThreadNodes
 
 
 class RedisStore(BaseRedisStore):
-    """Keeps state on Redis servers, for threads. It has no background thread."""
+    """Keeps state on Redis servers, for threads. A connection is set up in a thread that ends with that."""
 
     is_per_loop = False
     _run_flow = staticmethod(flows.run)

@@ -11,8 +11,7 @@ from ratekeeper.stores.redis.redis_errors import UNREACHABLE, Unanswered
 from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.redis.wire import SLOTS
 
-_SHARE = 0.5  # share of the time left for each server asked, so that the others get some too
-_TRIES = 3  # servers asked within one deadline; one that could not tell is asked last next time
+_TRIES = 3  # servers asked in one search; one that could not tell is asked last next time
 
 Connecting = tuple[type[Any], dict[str, Any]]  # the class of connection and its arguments
 Command = tuple[bytes, ...]
@@ -21,8 +20,8 @@ Command = tuple[bytes, ...]
 class Exchange(Protocol):
     """Sends commands to one server, once: a step of the flows that find the right server."""
 
-    def __call__(self, node: NodeAddress | None, commands: Sequence[Command], share: float = 1.0) -> Any:
-        """Return the replies, or an awaitable of them, within this share of the time left; or raise Unanswered.
+    def __call__(self, node: NodeAddress | None, commands: Sequence[Command]) -> Any:
+        """Return the replies, or an awaitable of them, or raise Unanswered.
 
         An error reply is returned, not raised. Without a `node`, the only server is asked.
         """
@@ -99,7 +98,7 @@ class Sentinel(Standalone):
         last: object = None
         for sentinel in self._sentinels[:_TRIES]:
             try:
-                (reply,) = yield exchange(sentinel, [question], _SHARE)
+                (reply,) = yield exchange(sentinel, [question])
             except Unanswered as error:
                 last = error.__cause__
             else:
@@ -167,7 +166,7 @@ class Cluster(Standalone):
         last: object = None
         for node in self._to_ask[:_TRIES]:
             try:
-                (reply,) = yield exchange(node, [(b"CLUSTER", b"SLOTS")], _SHARE)
+                (reply,) = yield exchange(node, [(b"CLUSTER", b"SLOTS")])
             except Unanswered as error:
                 last = error.__cause__
             else:

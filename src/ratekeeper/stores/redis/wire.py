@@ -129,6 +129,7 @@ def _text(value: str) -> bytes:
     return bytes((0xA0 | len(value),)) + value.encode()
 
 
+NOTHING = b"\xdd\x00\x00\x00\x02" + _FALSE + _number(0)  # no rules and no requests: the script tells the time
 _OPERATIONS = {operation: _text(operation) for operation in get_args(Operation)}
 
 
