@@ -16,6 +16,8 @@ SERVERS = {  # whose connections stay open however busy the machine is
         *UVICORN,
         "--timeout-keep-alive",
         "600",
+        "--timeout-worker-healthcheck",  # otherwise a worker that is busy for 5 s is replaced
+        "600",
         "--lifespan",
         "off",
         "tests.integrations.workers_app:asgi_app",
