@@ -1,12 +1,14 @@
 """Which limits apply to a request, however its path and method are written."""
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratekeeper import FixedWindow, InvalidRule
 from ratekeeper.http import Answer, AsyncGate, Gate, Route, by_path, combine
-from ratekeeper.http.url_paths import below, normalized
+from ratekeeper.http.url_paths import below, exact_test, lenient_test, normalized
 from ratekeeper.testing import ManualClock
 from tests.faces import loop
 from tests.http.requests import a_request
@@ -129,6 +131,32 @@ def test_a_pattern_that_cannot_be_read_is_refused():
     for pattern in ("/a/{b", "/a/{}", "/a/{b{c}}", "/a/{b/c}", "/a/{b:c:d}"):
         with pytest.raises(InvalidRule, match="write a parameter as"):
             Gate(routes=[Route(pattern, TWO)])
+    with pytest.raises(InvalidRule, match="may have only one"):
+        Gate(routes=[Route("/{a:path}/b/{c:path}/d", TWO)])
+
+
+PARAMETERS = {"{a}": "[^/]+", "{b:path}": ".*"}
+PATTERNS = st.lists(st.sampled_from(["{a}", "{a}", "-", "x", "/", "--"]), max_size=7).map(lambda parts: ["/", *parts])
+
+
+@given(PATTERNS, st.integers(0, 8), st.text("-x/", max_size=9).map("/{}".format))
+@example(["/", "{a}", "-", "{a}"], 8, "/--x")
+@example(["/", "{a}", "{a}"], 8, "/x")
+@example(["/", "/x/", "{a}", "/x"], 1, "/x/x/x/x/x")
+def test_a_pattern_matches_what_its_parameters_stand_for(parts, at, path):
+    parts = [*parts[:at], "{b:path}", *parts[at:]] if 0 < at < 8 else parts
+    expected = re.fullmatch("".join(PARAMETERS.get(part) or re.escape(part) for part in parts), path)
+    assert exact_test("".join(parts))(path) == (expected is not None)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["/{a}-{b}-{c}-{d}/x", "/{a:path}-{b}-{c}/x", "/{a}{b}{c}/x", "/{a}/{b}/{c}x", "/{a}-x"]
+)
+@pytest.mark.parametrize("path", ["/" + "-" * 60_000, "/" + "-/" * 30_000, "/-" * 30_000])
+def test_no_path_takes_long_to_match(pattern, path):
+    """With a regular expression that tries all splits, this takes hours."""
+    for test in (exact_test(pattern), lenient_test(pattern)):
+        assert not test(path)
 
 
 @pytest.mark.parametrize("path", ["//cheap", "/cheap/", "/CHEAP", "/cheap\n", "/x/../cheap"])
