@@ -85,6 +85,19 @@ def at(point, call):
     return left < 0
 
 
+def count(call):
+    """Call, and return how many points that has."""
+    found = 0
+
+    def count(code, offset):
+        nonlocal found
+        found += LOOKS[code.co_code[offset]]
+
+    with _each_instruction(count):
+        call()
+    return found
+
+
 @contextmanager
 def _traced(is_reached):
     """Ask before each instruction of this thread, and let a signal arrive before the first one that is reached."""

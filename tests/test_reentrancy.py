@@ -8,7 +8,15 @@ import uuid
 import pytest
 
 from ratekeeper import FixedWindow, Limiter, SlidingWindowCounter, SlidingWindowLog, StoreUnavailable
-from ratekeeper.stores import MemoryStore
+from ratekeeper.clock import stopwatch
+from ratekeeper.http.backoff import Backoff
+from ratekeeper.http.held_requests import HeldRequests
+from ratekeeper.queues import queues_of
+from ratekeeper.stores import MemoryStore, RedisStore
+from ratekeeper.stores.breaker import Breaker
+from ratekeeper.stores.protocol import Binding, Demand, Outcome
+from ratekeeper.stores.redis.denials import Denials
+from ratekeeper.stores.redis.semaphore import SignalSafeSemaphore
 from ratekeeper.testing import ManualClock
 from tests import inside, points, servers
 from tests.faces import FACES
@@ -179,3 +187,88 @@ def test_a_thread_that_is_not_inside_waits_for_the_lock_however_long_and_counts_
         assert hooked.hit("a").remaining == 9
     assert (handled[0].degraded, handled[0].remaining, handled[0].retry_after) == (False, 8, 0.0)
     assert limiter.hit("a", cost=11).retry_after == math.inf
+
+
+def _breaker():
+    breaker = Breaker("it")
+    error = StoreUnavailable("gone")
+
+    def call():
+        breaker.failed(error)
+        breaker.admits(stopwatch())
+        breaker.succeeded()
+
+    return call
+
+
+def _semaphore():
+    semaphore = SignalSafeSemaphore(2)
+    return lambda: semaphore.call(stopwatch() + 10**9, int)
+
+
+def _denials():
+    denials = Denials(most=3)
+    binding = Binding("a", FixedWindow(1, 60), ("", "", "a"))
+    numbers = itertools.count()
+
+    def call():
+        for operation, steady_us in [("hit", 10**6), ("hit", 10**6), ("hit", 0), ("refund", 0)]:
+            demand = Demand(binding, next(numbers) % 5, 1, operation)
+            answer = (not steady_us, 0, steady_us, 60 * 10**6, 0)
+            outcome = Outcome(stopwatch() // 1000, [answer], steady_us=steady_us)
+            denials.observe([[demand]], [outcome], stopwatch())
+
+    return call
+
+
+def _leases():
+    limiter = Limiter("fixed-window 1000/hour", RedisStore(servers.shared(servers.newest()).url), lease=60, deadline=30)
+    key = f"test {uuid.uuid4()}"
+
+    def call():
+        limiter.hit(key)
+        limiter.refund(key)
+
+    return call
+
+
+def _held_requests():
+    held = HeldRequests(3, 3)
+
+    def call():
+        if held.enter("a"):
+            held.leave("a")
+
+    return call
+
+
+def _backoff():
+    backoff = Backoff(stopwatch, max_keys=2)
+    numbers = itertools.count()
+
+    def call():
+        backoff.back_off(next(numbers), 60)
+        backoff.until(next(numbers))
+
+    return call
+
+
+def _clock():
+    clock = ManualClock()
+    return lambda: clock.advance(1)
+
+
+def _queues():
+    return lambda: queues_of(MemoryStore())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [_breaker, _semaphore, _denials, _leases, _held_requests, _backoff, _clock, _queues],
+    ids=lambda it: it.__name__,
+)
+def test_whatever_has_a_lock_can_be_called_in_the_middle_of_a_call(make):
+    call = make()
+    call()
+    with untraced(), points.handled_by(call), points.bounded():
+        assert sum(1 for _ in itertools.takewhile(lambda point: points.at(point, call), itertools.count())) > 5

@@ -10,10 +10,23 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.torture import clusters, crowds, identities, links, load, memory, progress, redis, sqlite, states
+from tests.torture import (
+    clusters,
+    crowds,
+    identities,
+    interruptions,
+    links,
+    load,
+    memory,
+    progress,
+    redis,
+    sqlite,
+    states,
+)
 
 DRILLS: dict[str, Callable[[], str]] = {
     **memory.DRILLS,
+    **interruptions.DRILLS,
     **sqlite.DRILLS,
     **redis.DRILLS,
     **links.DRILLS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Hashable
 from threading import RLock
 
@@ -30,14 +31,13 @@ class HeldRequests:
     def after_fork(self) -> None:
         """Count from zero: the threads and tasks that hold the parent's requests do not exist in a forked child."""
         self._lock = RLock()  # a request that is garbage-collected may end in the middle of a call of its thread
-        self._by_key: dict[Hashable, int] = {}
+        self._by_key: defaultdict[Hashable, int] = defaultdict(int)
         self._total = 0
 
     def enter(self, key: Hashable) -> bool:
         """Count one more request, if there is room."""
         with self._lock:
             if self._total < self._max_total and self._by_key.get(key, 0) < self._max_per_key:
-                self._by_key.setdefault(key, 0)
                 self._by_key[key] += 1
                 self._total += 1
                 return True
@@ -64,10 +64,9 @@ class HeldRequests:
     def leave(self, key: Hashable) -> None:
         """Count one request less."""
         with self._lock:
-            held = self._by_key.get(key, 0)
-            if not held:
+            if key not in self._by_key:
                 return  # the thread that forked inside of a held request: its child never counted it
             self._total -= 1
-            self._by_key[key] = held - 1
-            if held == 1:
+            self._by_key[key] -= 1
+            if not self._by_key[key]:
                 del self._by_key[key]

@@ -1,7 +1,7 @@
 """The batches of threads: requests made while a batch is in flight go together into the next one.
 
-A signal handler or a finalizer may make a request in the middle of any line, even inside the lock, which its own thread
-may enter again. The request is sent like that of another thread, and the interrupted one continues afterwards.
+A signal handler or a finalizer may make a request in the middle of another one of its own thread, even within the lock.
+It is sent at once and alone, so that it waits for nobody who may be waiting for the interrupted request.
 
 From Python 3.12 on, an exception that a signal handler raises at a loop's jump back can skip the exit of the `with` or
 `try` around the loop and leave a lock locked. So where that matters, the loop is in a function of its own.
@@ -68,7 +68,8 @@ class ThreadBatches:
         self._connections = connections
         self._breaker = breaker
         self._observe = observe
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._inside: set[int] = set()  # the threads that have a request
         self._waiting: deque[_ThreadRequest] = deque()
         self._leaders: set[_ThreadRequest] = set()
         self._crowded = False  # whether the latest batch had several requests
@@ -80,23 +81,12 @@ class ThreadBatches:
         if breaker.is_open and not breaker.admits(ends_ns):
             raise breaker.refusal()
         request = _ThreadRequest(demands, ends_ns, asked_ns)
+        me = threading.get_ident()
         try:
-            try:
-                if self._enter(request):
-                    (request.result,) = self._decide((demands,), request)
-                    request.served = True
-                    self._hand_over(request)
-                else:
-                    self._see_served(request)
-            finally:
-                if not request.served or request in self._leaders:
-                    try:
-                        self._leave(request)
-                    finally:
-                        try:
-                            self._leave(request)  # once more, in case a signal interrupted the first
-                        finally:
-                            self._leaders.discard(request)  # one C call, which no signal interrupts
+            if me in self._inside:
+                (request.result,) = self._decide((demands,), request)
+            else:
+                self._with_others(request, me)
             result = request.result
             if not isinstance(result, Outcome):
                 raise unavailable(result or interrupted())
@@ -108,6 +98,29 @@ class ThreadBatches:
         if breaker.is_open:  # a concurrent batch opened it, or this was the retry
             breaker.succeeded()
         return result
+
+    def _with_others(self, request: _ThreadRequest, thread: int) -> None:
+        """Have a request served, and leave nothing of it behind, even if signals interrupt this more than once."""
+        try:
+            self._inside.add(thread)
+            if self._enter(request):
+                (request.result,) = self._decide((request.demands,), request)
+                request.served = True
+                self._hand_over(request)
+            else:
+                self._see_served(request)
+        finally:
+            try:
+                if not request.served or request in self._leaders:
+                    try:
+                        self._leave(request)
+                    finally:
+                        self._leave(request)  # once more, in case a signal interrupted the first
+            finally:
+                try:
+                    self._leaders.discard(request)  # one C call, which no signal interrupts
+                finally:
+                    self._inside.discard(thread)
 
     def _enter(self, request: _ThreadRequest) -> bool:
         """Lead if there is room; return whether there are no others, so that the request is sent at once and alone."""
@@ -144,7 +157,8 @@ class ThreadBatches:
     def _leave(self, request: _ThreadRequest) -> None:
         """Remove a request from the queue and the leaders, whatever its result."""
         with self._lock:
-            self._takes(request)
+            if request in self._waiting:
+                self._waiting.remove(request)
         self._hand_over(request)
 
     def _hand_over(self, request: _ThreadRequest) -> None:
@@ -155,14 +169,12 @@ class ThreadBatches:
             following = self._with_most_time() if self._waiting else None
             if following is not None:
                 self._leaders.add(following)
-                if following not in self._waiting:  # a signal handler sent it meanwhile
-                    self._leaders.discard(following)
             self._leaders.discard(request)
         if following is not None:
             following.wake()
 
     def _with_most_time(self) -> _ThreadRequest | None:
-        others = [waiting for waiting in list(self._waiting) if waiting not in self._leaders]
+        others = [waiting for waiting in self._waiting if waiting not in self._leaders]
         return max(others, key=lambda waiting: waiting.ends_ns, default=None)
 
     def _look_after(self, request: _ThreadRequest) -> None:
@@ -198,16 +210,8 @@ class ThreadBatches:
         for request in list(self._waiting):
             if len(batch) < MOST_IN_A_BATCH and request.ends_ns <= latest_ns:
                 request.leader = leader
-                if self._takes(request):
-                    batch.append(request)
-
-    def _takes(self, request: _ThreadRequest) -> bool:
-        """Take a request out of the queue; return whether it was there."""
-        try:
-            self._waiting.remove(request)
-        except ValueError:
-            return False
-        return True
+                batch.append(request)
+                self._waiting.remove(request)
 
     def _decide(self, requests: Sequence[Sequence[Demand]], leader: _ThreadRequest) -> Sequence[Result]:
         """Have requests decided; return the result of each."""
