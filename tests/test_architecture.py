@@ -37,7 +37,7 @@ FOR_TYPES_ONLY = {"_typeshed", "typing_extensions"}  # what type checkers bring 
 PUBLIC = {
     *("Limiter", "AsyncLimiter", "Decision"),
     *("FixedWindow", "SlidingWindowLog", "SlidingWindowCounter", "TokenBucket", "LeakyBucket"),
-    *("parse", "RatekeeperError", "InvalidRule", "RateLimited", "StoreUnavailable"),
+    *("parse", "rule", "RatekeeperError", "InvalidRule", "RateLimited", "StoreUnavailable"),
 }
 
 # What each module may import of ours, for types as well. Each module has a line of its own; the name of a package, on
@@ -228,7 +228,7 @@ MAY_IMPORT = {
     "service.live": "clock decision",
     "service.shared": ". algorithms http http.http_limiter notices service service.live stores",
     "service.bodies": ". algorithms http.http_limiter rules service.shared service.web",
-    "service.openapi": "algorithms keys service.bodies",
+    "service.openapi": "algorithms keys rules service.bodies",
     "service.guards": "service.web",
     "service.api": (
         "decision errors http.http_limiter service.bodies service.openapi service.shared service.web stores.protocol"
@@ -261,13 +261,13 @@ MAY_IMPORT = {
     "simulate.plot": "errors rates simulate.grid simulate.run",
     "simulate.table": "simulate.grid simulate.run",
     "simulate.chart": "simulate.grid simulate.run simulate.table simulate.traffic",
-    "simulate.options": "rates simulate.chart simulate.patterns simulate.plot",
+    "simulate.options": "rates simulate.chart simulate.patterns simulate.plot subcommands",
     "simulate.command": (
         "algorithms errors rates rules simulate.chart simulate.options simulate.plot simulate.progress simulate.run "
         "simulate.traffic subcommands"
     ),
     "subcommands": "",
-    "commands": "decision errors limiter subcommands",
+    "commands": "algorithms decision errors limiter rates rules subcommands",
     "cli": "commands service.serve simulate.command",
 }
 # An application imports from one integration, and finds the same thing under the same name in each of them.

@@ -89,8 +89,32 @@ def test_a_name_and_a_prefix_reach_what_an_application_stores(capsys, url):
 
 
 @pytest.mark.parametrize(
+    ("rule", "fields", "text"),
+    [
+        ("fixed_window", ["--limit", "9"], "fixed-window 9/minute"),
+        ("sliding-window-log", ["--limit", "9", "--window", "5m"], "sliding-window-log 9/5m"),
+        ("sliding_window_counter", ["--limit", "9", "--window", "0.5"], "sliding-window-counter 9/500ms"),
+        ("token_bucket", ["--limit", "9"], "token-bucket 9/minute burst 9"),
+        ("token_bucket", ["--capacity", "9", "--refill-rate", "0.1"], "token-bucket 6/minute burst 9"),
+        ("leaky-bucket", ["--limit", "5", "--capacity", "9", "--leak-rate", "10/day"], "leaky-bucket 10/day burst 9"),
+        ("leaky-bucket", ["--limit", "9", "--mode", "shaping"], "leaky-bucket 9/minute burst 9 shaping"),
+    ],
+)
+def test_an_algorithm_and_its_fields_are_a_rule(capsys, url, rule, fields, text):
+    asked = call(capsys, "peek", rule, "fields", *fields, "--store", url)
+    assert asked == (0, f"allowed: proceed; 9 of 9 remaining under {text!r}", "")
+
+
+@pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (["token_bucket", "k"], "capacity is missing: a token-bucket needs capacity and refill_rate, or limit"),
+        (["fixed-window", "k", "--limit", "0"], "limit must be from 1 to"),
+        (["fixed-window", "k", "--capacity", "5"], "capacity is not a field of a fixed-window; use limit"),
+        (
+            ["1/s", "k", "--leak-rate", "5"],
+            "--leak-rate is a field of an algorithm such as token_bucket, but the rule is",
+        ),
         (["100/fortnight", "k"], "unknown unit 'fortnight'"),
         (["1/s", ""], "key must not be empty"),
         (["1/s", "k", "--cost", "0"], "cost must be an int of at least 1"),

@@ -8,7 +8,8 @@
 Reading order:
 
 - `decision` is the answer, and `errors` are the exceptions.
-- `algorithms/` holds the five rules, each a pure step in one file. `rates` and `rules` read them from text.
+- `algorithms/` holds the five rules, each a pure step in one file. `rates` and `rules` read them from text
+  or make them from fields.
 - `stores/protocol` is what a limiter asks of a store; `stores/` are the stores that implement it.
 - `limiter` is what applications use. `ruleset`, `arguments` and `keys` turn a call into demands on a store, and the
   store's answers into a decision; `decorators` limits functions.
@@ -27,7 +28,7 @@ from ratekeeper.algorithms import FixedWindow, LeakyBucket, SlidingWindowCounter
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule, RatekeeperError, RateLimited, StoreUnavailable
 from ratekeeper.limiter import AsyncLimiter, Limiter
-from ratekeeper.rules import parse
+from ratekeeper.rules import parse, rule
 
 __all__ = [
     "AsyncLimiter",
@@ -43,5 +44,6 @@ __all__ = [
     "StoreUnavailable",
     "TokenBucket",
     "parse",
+    "rule",
 ]
 __version__ = "0.1.0"

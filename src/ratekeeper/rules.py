@@ -1,4 +1,4 @@
-"""Rules as text: `parse` reads them, and `named` gives each rule of a limiter its name.
+"""Rules as text or as fields: `parse` and `rule` read them, and `named` gives each rule of a limiter its name.
 
 >>> parse("100/minute")
 (SlidingWindowCounter(limit=100, window=60),)
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ratekeeper import rates
 from ratekeeper.algorithms import ALGORITHMS, BY_NAME, Rule, SlidingWindowCounter, TokenBucket
@@ -23,10 +23,15 @@ _RULE = (
     r"(?:(?P<algorithm>[^\W\d_][\w-]*)\s+)?(?P<rate>[0-9].*?)"
     r"(?:\s+burst\s+(?P<burst>\S+)(?:\s+(?P<ending>.+))?|\s+(?P<mode>%s))?"
 )
+WINDOW = 60
+"""The window of a rule whose fields give none, in seconds."""
+MODE = "policing"
+"""The mode of a rule whose fields give none, in algorithms that have modes."""
 MAX_IN_TEXT = 32
 """The most rules that a text can have."""
 _EXAMPLES = "'100/minute', '10/s burst 100' or 'fixed-window 5/15minutes'"
 _MODES = {algorithm: [variant.mode for variant in algorithm.variants if variant.mode] for algorithm in ALGORITHMS}
+_KINDS = {field.name: field.kind for algorithm in ALGORITHMS for field in algorithm.fields}
 _ALL_MODES = list(dict.fromkeys(mode for modes in _MODES.values() for mode in modes))
 
 Rules = Rule | str | Mapping[str, "Rule | str"] | Iterable["Rule | str"]
@@ -57,7 +62,7 @@ def _parse_one(part: str, text: str) -> Rule:
     if match is None:
         raise InvalidRule(f"cannot read rule {rates.show(part)} in {rates.show(text)}: write it as {_EXAMPLES}")
     default = TokenBucket if match["burst"] else SlidingWindowCounter
-    algorithm = BY_NAME.get((match["algorithm"] or default.algorithm).lower())
+    algorithm = algorithm_called(match["algorithm"] or default.algorithm)
     if algorithm is None:
         raise InvalidRule(f"{context}: unknown algorithm {rates.show(match['algorithm'])}; use {', '.join(BY_NAME)}")
     count, period_us = rates.count_and_period(match["rate"], context)
@@ -85,20 +90,96 @@ def _burst(text: str) -> int:
     return rates.whole_number(text, "burst")
 
 
-def from_fields(algorithm: str | None, given: Mapping[str, object]) -> Rule:
-    """Make a rule from its algorithm's name and its fields. An error about a field begins with the field's name."""
-    kind = None if algorithm is None else BY_NAME.get(algorithm)
+def rule(
+    algorithm: str,
+    *,
+    limit: int | None = None,
+    window: rates.Window = WINDOW,
+    capacity: int | None = None,
+    refill_rate: rates.Rate | None = None,
+    leak_rate: rates.Rate | None = None,
+    mode: str = MODE,
+) -> Rule:
+    """Make a rule from its algorithm's name, written with ``-`` or ``_``, and its fields.
+
+    ``limit`` alone is enough for every algorithm. In a bucket it stands for ``capacity``, and ``limit`` in each
+    ``window`` for the rate.
+
+    >>> rule("sliding_window_log", limit=100)
+    SlidingWindowLog(limit=100, window=60)
+    >>> rule("token-bucket", limit=120), rule("token-bucket", capacity=20, refill_rate=10)
+    (TokenBucket(capacity=120, refill_rate=Fraction(2, 1)), TokenBucket(capacity=20, refill_rate=Fraction(10, 1)))
+    """
+    given = {
+        "limit": limit,
+        "window": window,
+        "capacity": capacity,
+        "refill_rate": refill_rate,
+        "leak_rate": leak_rate,
+        "mode": None if mode == MODE else mode,  # an algorithm may have other modes
+    }
+    return from_fields(algorithm, {name: value for name, value in given.items() if value is not None})
+
+
+def from_fields(algorithm: str | None, given: Mapping[str, Any]) -> Rule:
+    """Make a rule as `rule` does. An error about a field begins with the field's name."""
+    if algorithm is None:
+        raise InvalidRule(f"algorithm is missing; use {', '.join(BY_NAME)}")
+    if not isinstance(algorithm, str):
+        raise TypeError(f"algorithm must be a str such as {TokenBucket.algorithm!r}, not {rates.show(algorithm)}")
+    kind = algorithm_called(algorithm)
     if kind is None:
-        said = "is missing" if algorithm is None else f"{algorithm[:80]!r} is unknown"
-        raise InvalidRule(f"algorithm {said}; use {', '.join(BY_NAME)}")
-    names = [field.name for field in kind.fields]
+        raise InvalidRule(f"algorithm {rates.show(algorithm)} is unknown; use {', '.join(BY_NAME)}")
     for name in given:
-        if name not in names:
-            raise InvalidRule(f"{name} is not a field of a {algorithm}, which has {' and '.join(names)}")
+        _check_meant(name, given, kind)
+    limit = rates.limit(given["limit"]) if "limit" in given else None
+    window = given.get("window", WINDOW)
+    values = {}
     for field in kind.fields:
-        if field.name not in given and field.kind != "mode":
-            raise InvalidRule(f"{field.name} is missing: a {algorithm} needs it")
-    return kind(**given)
+        if field.name in given:
+            values[field.name] = given[field.name]
+        elif field.kind == "window":
+            values[field.name] = window
+        elif field.kind != "mode":
+            if limit is None:
+                raise InvalidRule(f"{field.name} is missing: {_needs(kind)}")
+            values[field.name] = limit if field.kind == "count" else _rate(limit, window)
+    return kind(**values)
+
+
+def algorithm_called(name: str) -> type[Rule] | None:
+    """Return the algorithm of this name, however it is written: `token-bucket`, `token_bucket` or `Token-Bucket`."""
+    return BY_NAME.get(name.lower().replace("_", "-"))
+
+
+def _check_meant(name: str, given: Mapping[str, Any], kind: type[Rule]) -> None:
+    """Raise InvalidRule if an algorithm has no use for a field, unless the field has its default."""
+    own = {field.kind: field.name for field in kind.fields}
+    if name in own.values() or name == "limit":
+        return
+    if name == "window":
+        rate = own.get("rate")
+        if rate in given and rates.window_us(given[name]) != WINDOW * rates.SECOND_US:
+            raise InvalidRule(f"window has no effect beside {rate}: leave out one of them")
+    elif name == "mode":
+        if given[name] != MODE:
+            modal = " or a ".join(each.algorithm for each, modes in _MODES.items() if given[name] in modes)
+            said = f"is for a {modal}, not for a {kind.algorithm}" if modal else f"is not {' or '.join(_ALL_MODES)}"
+            raise InvalidRule(f"mode {rates.show(given[name])} {said}")
+    else:
+        use = own.get(_KINDS[name]) or " and ".join(each.name for each in kind.fields)
+        raise InvalidRule(f"{name} is not a field of a {kind.algorithm}; use {use}")
+
+
+def _needs(kind: type[Rule]) -> str:
+    names = [field.name for field in kind.fields if field.kind in ("count", "rate")]
+    return f"a {kind.algorithm} needs {' and '.join(names)}{'' if 'limit' in names else ', or limit'}"
+
+
+def _rate(limit: int, window: rates.Window) -> Fraction:
+    from fractions import Fraction
+
+    return Fraction(limit * rates.SECOND_US, rates.window_us(window))
 
 
 def blamed(error: Exception, names: Iterable[str]) -> str | None:

@@ -1,8 +1,10 @@
-"""How each command of the command line adds its parser."""
+"""What the commands share: how each adds its parser, and how numbers are read."""
 
 from __future__ import annotations
 
 import argparse
+import re
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,3 +24,8 @@ def add_command(
         allow_abbrev=False,
     )
     return parser
+
+
+def quantity(text: str) -> Fraction | str:
+    """Read a plain decimal number, exactly; leave other texts, such as '200/minute' or '5m', as they are."""
+    return Fraction(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", text) else text

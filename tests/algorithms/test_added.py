@@ -136,6 +136,7 @@ def test_it_is_a_value_with_a_text(seen):
     assert seen["repr"] == "Gcra(limit=6, window=60)"
     assert (seen["text"], seen["reads back"]) == ("gcra 6/minute", True)
     assert seen["half of it"] == "gcra 3/minute"
+    assert seen["made"]
 
 
 def test_headers_tell_its_limit_and_window(seen):
@@ -150,7 +151,8 @@ def test_redis_holds_it_under_its_short_name(seen):
 def test_the_service_takes_it_by_fields_and_as_a_text(seen):
     assert (seen["hit"]["allowed"], seen["hit"]["remaining"], seen["hit"]["rule"]) == (True, 5, "gcra 6/minute")
     assert seen["hit by text"]["remaining"] == 4
-    assert (seen["without a window"]["field"], seen["without a window"]["status"]) == ("window", 400)
+    assert (seen["by a limit"]["remaining"], seen["by a limit"]["rule"]) == (3, "gcra 6/minute")
+    assert (seen["without a limit"]["field"], seen["without a limit"]["status"]) == ("limit", 400)
     assert seen["with a burst"]["detail"].endswith("only a token-bucket or a leaky-bucket has a burst, not a gcra")
     assert seen["described"] == 3  # wherever a rule may be given
 

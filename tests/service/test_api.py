@@ -86,6 +86,33 @@ def test_fields_and_text_of_a_rule_mean_the_same(service, key, name):
     assert post(service, "hit", {"key": key, "rule": name}).json()["remaining"] == 3
 
 
+UNIFIED = {
+    "fixed_window": "fixed-window 6/minute",
+    "sliding_window_log": "sliding-window-log 6/minute",
+    "sliding_window_counter": "sliding-window-counter 6/minute",
+    "token_bucket": "token-bucket 6/minute burst 6",
+    "leaky_bucket": "leaky-bucket 6/minute burst 6",
+}
+
+
+@pytest.mark.parametrize(("algorithm", "rule"), UNIFIED.items())
+def test_an_algorithm_and_a_limit_are_enough(service, key, algorithm, rule):
+    decision = post(service, "hit", {"key": key, "algorithm": algorithm, "limit": 6}).json()
+    assert (decision["rule"], decision["limit"], decision["remaining"]) == (rule, 6, 5)
+    assert post(service, "hit", {"key": key, "algorithm": rule.partition(" ")[0], "limit": 6}).json()["remaining"] == 4
+    assert (
+        post(service, "hit", {"key": key, "rules": {"a": {"algorithm": algorithm, "limit": 6}}}).json()["rule"] == "a"
+    )
+    assert post(service, "peek", {"key": key, "rule": rule}).json()["remaining"] == 3
+
+
+@pytest.mark.parametrize("algorithm", UNIFIED)
+def test_every_field_may_be_sent_with_its_default(service, key, algorithm):
+    rates = {"capacity": None, "refill_rate": None, "leak_rate": None}
+    body = {"key": key, "algorithm": algorithm, "limit": 6, "window": 60, "mode": "policing", **rates}
+    assert post(service, "hit", body).json()["rule"] == UNIFIED[algorithm]
+
+
 def test_a_peek_changes_nothing(service, key):
     answers = [post(service, "peek", {"key": key, **TWO_A_DAY}) for _ in range(3)]
     assert [(answer.status_code, answer.json()["remaining"]) for answer in answers] == [(200, 2)] * 3

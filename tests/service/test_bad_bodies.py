@@ -16,15 +16,17 @@ BAD = {  # what is at fault, and a body with it
     "key": [{"key": key, **RULE} for key in ("", None, True, 1.5, "k" * 1025, [], [""], {"a": "k"})]
     + [RULE, {"key": "k", "keys": {"a": "k"}, "rules": {"a": "1/s"}}, {"rules": {"a": "1/s"}}],
     "cost": [{"key": "k", "cost": cost, **RULE} for cost in (0, -1, 1.5, "1", True, None, {}, {"k": 1}, [1])],
-    "algorithm": [{"key": "k", "limit": 5, "window": 60}, {"key": "k"}]
+    "algorithm": [{"key": "k", "limit": 5}, {"key": "k"}]
     + [{"key": "k", **RULE, "algorithm": other} for other in ("hourglass", "", 1, ["fixed-window"])],
     "limit": [{"key": "k", **RULE, "limit": limit} for limit in (None, 0, -1, 1.5, "5", True, 10**13, 10**400)]
-    + [{"key": "k", **BUCKET, "limit": 5}],
-    "window": [{"key": "k", **RULE, "window": window} for window in (None, 0, -1, "", "1 fortnight", 1e-9, 10**9, True)]
-    + [{"key": "k", **RULE, "window": "1" * 300}],
-    "capacity": [{"key": "k", **BUCKET, "capacity": capacity} for capacity in (None, 0, 1.5, "5")],
-    "refill_rate": [{"key": "k", **BUCKET, "refill_rate": rate} for rate in (None, 0, -1, "often", [1])],
-    "leak_rate": [{"key": "k", "algorithm": "leaky-bucket", "capacity": 5}],
+    + [{"key": "k", **BUCKET, "limit": 0}, {"key": "k", "algorithm": "token_bucket", "limit": 0}],
+    "window": [{"key": "k", **RULE, "window": window} for window in (0, -1, "", "1 fortnight", 1e-9, 10**9, True)]
+    + [{"key": "k", **RULE, "window": "1" * 300}, {"key": "k", **BUCKET, "window": 5}],
+    "capacity": [{"key": "k", **BUCKET, "capacity": capacity} for capacity in (None, 0, 1.5, "5")]
+    + [{"key": "k", **RULE, "capacity": 5}],
+    "refill_rate": [{"key": "k", **BUCKET, "refill_rate": rate} for rate in (None, 0, -1, "often", [1])]
+    + [{"key": "k", "algorithm": "leaky-bucket", "limit": 5, "refill_rate": 1}],
+    "leak_rate": [{"key": "k", "algorithm": "leaky-bucket", "capacity": 5}, {"key": "k", **BUCKET, "leak_rate": 1}],
     "mode": [
         {"key": "k", "algorithm": "leaky-bucket", "capacity": 5, "leak_rate": 1, "mode": "polite"},
         {"key": "k", **BUCKET, "mode": "shaping"},
@@ -49,6 +51,17 @@ def test_a_value_that_cannot_be_used_is_a_problem_that_names_its_field(app, oper
     answer = app.ask("POST", f"/v1/{operation}", json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
     assert answer.json()["field"].split("[")[0] == field
+
+
+def test_an_unknown_field_is_told_with_those_that_there_are(service):
+    answer = service.ask(
+        "POST", "/v1/hit", json={"key": "k", "algorithm": "fixed_window", "limit": 5, "windowSeconds": 60}
+    )
+    assert answer.status_code == 400
+    assert answer.json()["detail"] == (
+        "windowSeconds: unknown field; the fields are algorithm, limit, window, capacity, refill_rate, leak_rate, "
+        "mode, key, cost, rule, rules, keys"
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from typing import Any
 
 from ratekeeper.algorithms import ALGORITHMS, Rule
 from ratekeeper.keys import MAX_PARTS
-from ratekeeper.service.bodies import MOST_RULES
+from ratekeeper.rules import MODE, WINDOW
+from ratekeeper.service.bodies import MOST_RULES, RULE_FIELDS
 
 Schema = dict[str, Any]
 
@@ -14,9 +15,10 @@ _QUANTITY: Schema = {
     "anyOf": [
         {"type": "number", "exclusiveMinimum": 0},
         {"type": "string", "minLength": 1, "maxLength": 200},
+        {"type": "null"},
     ]
 }
-_COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": 10**12}
+_COUNT: Schema = {"type": ["integer", "null"], "minimum": 1, "maximum": 10**12}
 _KEY: Schema = {
     "description": "The key to limit, at most 1 KiB. An array is a key with several parts.",
     "anyOf": [
@@ -25,7 +27,11 @@ _KEY: Schema = {
         {"type": "array", "minItems": 1, "maxItems": MAX_PARTS, "items": {"type": ["string", "integer"]}},
     ],
 }
-_WINDOW: Schema = {**_QUANTITY, "description": "Seconds, or a text such as '1m' or '250ms'."}
+_LIMIT: Schema = {
+    **_COUNT,
+    "description": "Units per window. In a bucket, it stands for the capacity, and limit per window for the rate.",
+}
+_WINDOW: Schema = {**_QUANTITY, "default": WINDOW, "description": "Seconds, or a text such as '1m' or '250ms'."}
 _RATE: Schema = {**_QUANTITY, "description": "Units per second, or a text such as '10/minute'."}
 _KINDS = {"count": _COUNT, "window": _WINDOW, "rate": _RATE}
 _TEXT: Schema = {
@@ -54,17 +60,20 @@ def _rule_shapes(more_required: Schema, more: Schema) -> list[Schema]:
 
 
 def _rule_shape(algorithms: list[type[Rule]], more_required: Schema, more: Schema) -> Schema:
-    """Return the schema of algorithms that have the same fields."""
+    """Return the schema of algorithms that have the same fields; null is as if a field was not given."""
     names = [name for algorithm in algorithms for name in (algorithm.algorithm, *algorithm.aliases)]
-    required: Schema = {"algorithm": {"enum": names}}
-    optional: Schema = {}
+    spellings = dict.fromkeys((*names, *(name.replace("-", "_") for name in names)))
+    fields: Schema = {name: {"type": "null"} for name in RULE_FIELDS[1:]}
+    fields |= {"limit": _LIMIT, "window": _WINDOW, "mode": {"enum": [MODE, None]}}
     for field in algorithms[0].fields:
         if field.kind == "mode":
             modes = [variant.mode for variant in algorithms[0].variants]
-            optional[field.name] = {"type": "string", "enum": modes, "default": modes[0]}
-        else:
-            required[field.name] = _KINDS[field.kind]
-    return _shape(required | more_required, optional | more)
+            fields[field.name] = {"enum": [*modes, None], "default": modes[0]}
+        elif field.name not in ("limit", "window"):
+            fields[field.name] = _KINDS[field.kind]
+    enough = [field.name for field in algorithms[0].fields if field.kind in ("count", "rate")]
+    shape = _shape({"algorithm": {"enum": list(spellings)}, **more_required}, fields | more)
+    return shape | {"anyOf": [{"required": ["limit"]}, {"required": enough}]}
 
 
 def _by_name(schema: Schema, description: str, least: int = 0) -> Schema:
@@ -97,6 +106,7 @@ _ASK: Schema = {
     ],
     "examples": [
         {"key": "ada", "rule": "100/minute"},
+        {"key": "ada", "algorithm": "sliding_window_log", "limit": 100},
         {"key": "ada", "algorithm": "token-bucket", "capacity": 20, "refill_rate": 10, "cost": 3},
         {"rules": {"user": "10/s burst 20", "all": "1000/minute"}, "keys": {"user": "ada", "all": "all"}},
     ],

@@ -166,7 +166,7 @@ def decode(decoder: msgspec.json.Decoder[_Body], content: bytes) -> _Body:
         body = decoder.decode(content)
         _find_repeated(content.decode().lstrip())  # which is JSON, of a bounded depth
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _unreadable(error) from None
+        raise _unreadable(error, decoder) from None
     return body
 
 
@@ -179,13 +179,16 @@ def _check_fields(fields: list[tuple[str, Any]]) -> None:
 _find_repeated = json.JSONDecoder(object_pairs_hook=_check_fields, parse_int=str, parse_float=str).raw_decode
 
 
-def _unreadable(error: Exception) -> Problem:
+def _unreadable(error: Exception, decoder: msgspec.json.Decoder[Any]) -> Problem:
     """Return the problem for a body that cannot be decoded."""
     detail, _, at = str(error).partition(" - at `$")
     field = at.rstrip("`").lstrip(".") or None
     unknown = re.search(r"unknown field `(.*)`", detail)
-    if unknown:
-        field = f"{field}.{unknown[1]}" if field else unknown[1]
+    if unknown and field is None:
+        field = unknown[1]
+        detail = f"unknown field; the fields are {', '.join(decoder.type.__struct_fields__)}"
+    elif unknown:
+        field = f"{field}.{unknown[1]}"
     if isinstance(error, msgspec.ValidationError):
         return Problem(400, f"{field or 'the body'}: {detail}", field=field)
     return Problem(400, f"the body is not JSON: {error}")

@@ -13,6 +13,7 @@ from ratekeeper import rates
 from ratekeeper.simulate.chart import NARROWEST
 from ratekeeper.simulate.patterns import PATTERNS
 from ratekeeper.simulate.plot import FORMATS
+from ratekeeper.subcommands import quantity
 
 DEFAULT_TRAFFIC = "boundary"
 WIDEST = 1_000
@@ -86,22 +87,17 @@ def _reader(read: Callable[[str], _Value]) -> Callable[[str], _Value]:
 
 def _rate(text: str) -> Fraction:
     try:
-        return rates.rate(_number(text))
+        return rates.rate(quantity(text))
     except ValueError:
         raise ValueError(f"must be above 0, such as '3' (per second) or '200/minute', not {rates.show(text)}") from None
 
 
 def _duration(text: str) -> Fraction:
     try:
-        return Fraction(rates.window_us(_number(text)), rates.SECOND_US)
+        return Fraction(rates.window_us(quantity(text)), rates.SECOND_US)
     except ValueError:
         accepted = "above 0 and at most 407 days, in whole microseconds, such as '30' (seconds) or '5m'"
         raise ValueError(f"must be {accepted}, not {rates.show(text)}") from None
-
-
-def _number(text: str) -> Fraction | str:
-    """Read a plain decimal number, exactly; leave other texts, such as '200/minute' or '5m', as they are."""
-    return Fraction(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", text) else text
 
 
 def _whole_number(least: int, most: int) -> Callable[[str], int]:
