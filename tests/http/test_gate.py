@@ -60,8 +60,13 @@ def test_a_limit_is_for_each_client(gate):
     assert verdicts(gate(MINUTE), one, one, one, other) == [True, True, False, True]
 
 
-def test_without_a_limit_nothing_is_limited(gate):
-    assert verdicts(gate(), a_request()) == [None]
+def test_without_a_limit_nothing_is_limited_which_is_counted_and_logged_once(gate, caplog):
+    unlimited = gate(exempt=["/healthz"], routes=[Route("/open", None)])
+    assert verdicts(unlimited, a_request(), a_request(path="/open")) == [None, None]
+    assert unlimited.notices.counts["unlimited"] == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "unlimited: no limit is configured; pass a limit or routes (logged once; see .notices)"
+    ]
 
 
 def test_an_exemption_is_not_limited(gate):

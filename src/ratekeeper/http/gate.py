@@ -20,7 +20,7 @@ from ratekeeper.http.client_keys import KeyFunction, by_address, check_function
 from ratekeeper.http.headers import EncodedFields, Fields, Headers
 from ratekeeper.http.held_requests import HeldRequests
 from ratekeeper.http.http_limiter import HttpLimiter
-from ratekeeper.http.matching import NoRoutes, RouteTable
+from ratekeeper.http.matching import NO_LIMIT, SWITCHED_OFF, NoRoutes, RouteTable
 from ratekeeper.http.problem import body
 from ratekeeper.http.request import Answer, Reply, Request
 from ratekeeper.http.route_limits import RouteLimit, Unidentified
@@ -134,9 +134,10 @@ class _Gate:
         for route_limit in route_limits:
             if route_limit.rules_function is not None:
                 route_limit.otherwise = route_limits[-1].http_limiter or route_limit.limiter_of(fallback)
-        table = RouteTable(route_limits)
-        self._only = table.only
-        self._routes: RouteTable | NoRoutes = table
+        self._routes: RouteTable | NoRoutes = RouteTable(route_limits)
+        self._only = self._routes.only
+        if all(route_limit.is_exempt for route_limit in route_limits):
+            self._limit_nothing(NO_LIMIT)
 
     @property
     def notices(self) -> Notices:
@@ -172,7 +173,10 @@ class _Gate:
 
     def switch_off(self) -> None:
         """Limit nothing from now on; each request is counted as `unlimited`."""
-        self._only, self._routes = None, NoRoutes(self._notices)
+        self._limit_nothing(SWITCHED_OFF)
+
+    def _limit_nothing(self, reason: str) -> None:
+        self._only, self._routes = None, NoRoutes(self._notices, reason)
 
     def share_held_requests(self, other: _Gate) -> None:
         """Count held requests together with those of another gate, under its bounds."""

@@ -9,6 +9,9 @@ from ratekeeper.http.route_limits import RouteLimit
 from ratekeeper.http.url_paths import normalized
 from ratekeeper.notices import Notices
 
+NO_LIMIT = "no limit is configured; pass a limit or routes"
+SWITCHED_OFF = "all limits are switched off in the settings; enable them to enforce the rules"
+
 
 class RouteTable:
     """The routes of a gate, in order; the last one matches every request.
@@ -52,17 +55,13 @@ class RouteTable:
 
 
 class NoRoutes:
-    """The routes of a gate that is switched off."""
+    """What a gate without any limit has instead."""
 
-    def __init__(self, notices: Notices) -> None:
+    def __init__(self, notices: Notices, reason: str) -> None:
         self._notices = notices
+        self._reason = reason
 
     def find(self, _: Request) -> Sequence[RouteLimit]:
-        """Count the request as unlimited."""
-        note_switched_off(self._notices)
+        """Count the request as unlimited; the first one is logged."""
+        self._notices.note("unlimited", self._reason)
         return ()
-
-
-def note_switched_off(notices: Notices) -> None:
-    """Count a request that is admitted because all limits are off, and log the first one."""
-    notices.note("unlimited", "all limits are switched off in the settings; enable them to enforce the rules")

@@ -28,7 +28,7 @@ from ratekeeper.errors import InvalidRule, RateLimited
 from ratekeeper.http import Admission, Answer, Gate, Headers, Notices, Reply, Route
 from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.gate import for_several
-from ratekeeper.http.matching import note_switched_off
+from ratekeeper.http.matching import SWITCHED_OFF
 from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules_function
 from ratekeeper.integrations.wsgi import MAX_HELD, Counted, EnvironRequest
 from ratekeeper.rates import show
@@ -99,7 +99,7 @@ class RateLimiter:
             app.before_request(functools.partial(self._before_request, state))
             app.after_request(_tell)
         else:
-            app.before_request(functools.partial(note_switched_off, self.notices))
+            app.before_request(functools.partial(self.notices.note, "unlimited", SWITCHED_OFF))
 
     def limit(
         self,
