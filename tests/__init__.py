@@ -1,6 +1,6 @@
 """The tests. The first import keeps forked children from measuring coverage.
 
-Coverage has a lock of its own, which another thread may hold at the moment of the fork: the child would wait for ever.
+Coverage has a lock of its own. If another thread holds it at the moment of the fork, the child would wait for ever.
 """
 
 import functools

@@ -18,7 +18,7 @@ import redis
 from tests.servers import PATIENCE, RedisServer, free_port, programs
 
 SLOTS = 16_384
-_NODE_TIMEOUT = "1000"  # milliseconds until the others take a node for failed
+_NODE_TIMEOUT = "1000"  # milliseconds until the others consider a node failed
 
 
 class ClusterOfServers:
@@ -55,7 +55,7 @@ class ClusterOfServers:
         return client(server).execute_command("CLUSTER MYID").decode()
 
     def replicates(self, server: RedisServer) -> bool:
-        """Tell whether a replica has all that its master had."""
+        """Tell whether a replica has everything that its master had."""
         return client(server).info("replication").get("master_link_status") == "up"
 
     def holder(self, slot: int) -> RedisServer:
@@ -67,7 +67,7 @@ class ClusterOfServers:
         return [server for server in self.servers if server.is_running]
 
     def begin_to_move(self, slot: int, to: RedisServer) -> RedisServer:
-        """Let a slot be on its way to another master; return the one that it comes from."""
+        """Begin to move a slot to another master; return the one that it comes from."""
         source = self.holder(slot)
         client(to).execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self.id_of(source))
         client(source).execute_command("CLUSTER SETSLOT", slot, "MIGRATING", self.id_of(to))
@@ -81,7 +81,7 @@ class ClusterOfServers:
         return len(names)
 
     def end_move(self, slot: int, to: RedisServer) -> None:
-        """Give a slot to another master, again until all masters know it: what they tell each other may be old."""
+        """Assign a slot to another master, repeatedly until all masters know it: they may spread old information."""
         masters = [to, *(server for server in self.masters if server is not to)]
         new = self.id_of(to)
 
@@ -138,13 +138,13 @@ class Sentinels:
 
     @property
     def master(self) -> RedisServer:
-        """The master, as the sentinels say."""
+        """The master, according to the sentinels."""
         with redis.Redis(port=self.ports[0]) as sentinel:
             _, port = sentinel.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", self.name)
         return next(server for server in self.servers if server.port == int(port))
 
     def fail_over(self) -> None:
-        """Make the replica the master, while both are well."""
+        """Make the replica the master, while both are healthy."""
         with redis.Redis(port=self.ports[0]) as sentinel:
             sentinel.execute_command("SENTINEL FAILOVER", self.name)
 
@@ -185,7 +185,7 @@ def _is_well(server: RedisServer) -> bool:
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until servers have come to agree."""
+    """Wait until the servers agree."""
     give_up = time.monotonic() + PATIENCE
     while True:
         with contextlib.suppress(redis.RedisError):
@@ -197,7 +197,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def cluster_port() -> int:
-    """Return a free port whose neighbour, ten thousand above, is free for the nodes' own talk."""
+    """Return a free port whose neighbour, ten thousand above, is free for the cluster bus."""
     while True:
         port = free_port()
         if port + 10_000 < 65_536:

@@ -29,14 +29,12 @@ settings.register_profile(  # `make explore`: other examples each time; what fai
     database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
     max_examples=int(os.environ.get("EXAMPLES", "100")),
 )
-settings.register_profile(  # it is enough to know that a mutant fails: nothing is shrunk or explained
+settings.register_profile(  # it is enough to know that a mutant fails, so nothing is shrunk or explained
     "mutants", settings.get_profile("default"), phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.integrations.django_settings")  # some modules read it at once
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # what runs in the background ignores Ctrl-C, which some tests send
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # background processes ignore Ctrl-C, which some tests send
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

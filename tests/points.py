@@ -1,6 +1,6 @@
 """Every point of a call at which a signal can be handled: `at(point, call)` delivers one just before it.
 
-The arrival is noted by C code, as that of a real signal. The handler then runs where the interpreter itself looks for
+C code notes the arrival, as it does for a real signal. The handler then runs where the interpreter itself checks for
 signals, so nothing is tried that could not happen.
 """
 

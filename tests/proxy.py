@@ -42,18 +42,18 @@ class Proxy:
         self.stop()
 
     def refuse(self) -> None:
-        """Close every connection, and each that comes from now on."""
+        """Close every connection, also later ones."""
         self.mode = "refuse"
         self._do(self._cut())
 
     def reset(self) -> None:
-        """Reset every connection, as a firewall does to those that were idle for long."""
+        """Reset every connection, as a firewall does when it has been idle for long."""
         for writer in list(self._open):
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._do(self._cut())
 
     def stop(self) -> None:
-        """End for good."""
+        """Stop for good."""
         self.mode = "refuse"
         self._do(self._finish())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -85,7 +85,7 @@ class Proxy:
                 self._open.add(there)
                 ways = [self._pass_on(reader, there, asks=True), self._pass_on(answers, writer, asks=False)]
                 await asyncio.wait([asyncio.ensure_future(way) for way in ways], return_when=asyncio.FIRST_COMPLETED)
-                await asyncio.sleep(self.delay)  # what is on its way arrives
+                await asyncio.sleep(self.delay)  # data in transit arrives
         except OSError:
             pass  # the server is not there
         finally:

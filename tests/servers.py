@@ -23,7 +23,7 @@ ADVICE = (
 
 
 class RedisServer:
-    """A redis-server process with nothing in it."""
+    """An empty redis-server process."""
 
     def __init__(self, program: Path, *options: str, port: int | None = None) -> None:
         self.program = program

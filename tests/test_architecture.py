@@ -20,7 +20,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 OUTSIDE = ("simulate", "integrations", "service", "playground", "commands.py", "cli.py", "subcommands.py")
 CORE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] not in OUTSIDE]
 INTEGRATIONS = sorted((SOURCE / "integrations").glob("*.py"))
-FRAMEWORKS = {  # what each integration needs besides ourselves
+FRAMEWORKS = {  # what each integration needs besides ratekeeper
     "asgi": set(),
     "starlette": {"starlette"},
     "fastapi": {"fastapi", "starlette"},
@@ -32,7 +32,7 @@ FRAMEWORKS = {  # what each integration needs besides ourselves
     "django_settlement": {"asgiref"},
     "rest_framework": {"rest_framework"},
 }
-FOR_TYPES_ONLY = {"_typeshed", "typing_extensions"}  # what type checkers bring along
+FOR_TYPES_ONLY = {"_typeshed", "typing_extensions"}  # part of every type checker
 
 PUBLIC = {
     *("Limiter", "AsyncLimiter", "Decision"),
@@ -288,7 +288,7 @@ PATHS = {module_name(path): path for path in MODULES}
 
 
 def imports(path):
-    """Give every module that a file imports, anywhere in it and for types as well, as dotted names."""
+    """Yield the dotted name of every module that a file imports, anywhere in it, for types as well."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -298,7 +298,7 @@ def imports(path):
 
 
 def our_modules(path):
-    """Give the modules of ours that a file imports: of `from package import name` the module that `name` is, if any."""
+    """Yield our modules that a file imports; for `from package import name`, the module `name` if it is one."""
     for name in imports(path):
         if name.partition(".")[0] == "ratekeeper":
             inside = name.removeprefix("ratekeeper").removeprefix(".")
@@ -353,7 +353,7 @@ def is_private(name):
 
 
 def private_names(code, unless):
-    """Give the private names that some code imports from us, or reads of other objects; `unless` a line says so."""
+    """Yield the private names that code imports from us or reads from other objects, except on lines with `unless`."""
     lines = code.splitlines()
     for node in ast.walk(ast.parse(code)):
         if not isinstance(node, ast.Import | ast.ImportFrom | ast.Call) or unless in lines[node.lineno - 1]:

@@ -111,12 +111,12 @@ def test_limited_makes_the_key_and_the_cost_of_the_arguments(clock):
 
 def test_limited_stays_a_coroutine_function_with_its_name_and_docstring(clock):
     async def original(a: int) -> int:
-        """Say what it does."""
+        """Describe it."""
         return a
 
     limited = AsyncLimiter(BUCKET, clock=clock).limited(key="k")(original)
     assert inspect.iscoroutinefunction(limited)
-    assert (limited.__name__, limited.__doc__, limited.__wrapped__) == ("original", "Say what it does.", original)
+    assert (limited.__name__, limited.__doc__, limited.__wrapped__) == ("original", "Describe it.", original)
 
 
 def test_limited_refuses_a_function_that_is_not_a_coroutine_function():

@@ -12,7 +12,7 @@ from tests.faces import FACES
 TAKE_A_KEY = ["hit", "peek", "charge", "refund", "reset", "inspect", "wait"]
 TAKE_A_COST = ["hit", "peek", "charge", "refund", "wait"]
 KIB = 1024
-HUGE = 10**5000  # more digits than str() is willing to write
+HUGE = 10**5000  # more digits than str() writes
 
 KEYS_OF_A_WRONG_TYPE = [
     None,

@@ -20,7 +20,7 @@ def url():
 
 
 def call(capsys, *arguments):
-    """Return the exit status, what was printed, and what was complained about."""
+    """Return the exit status, the output and the error output."""
     status = main(arguments)
     said = capsys.readouterr()
     return status, said.out.strip(), said.err.strip()

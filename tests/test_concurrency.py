@@ -156,11 +156,13 @@ def test_threads_that_wait_are_all_admitted():
 
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-ignore_fork_warning = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # a fork with threads: our case
+ignore_fork_warning = pytest.mark.filterwarnings(
+    "ignore:.*fork.*:DeprecationWarning"
+)  # forking with threads is the point
 
 
 def in_a_forked_child(function):
-    """Return whether the function returned something true in a forked child; an alarm ends a child that hangs."""
+    """Return whether the function returns true in a forked child; an alarm ends a child that hangs."""
     with untraced():
         child = os.fork()
         if child == 0:
@@ -219,7 +221,7 @@ class Interrupted(BaseException):
 
 @pytest.fixture
 def interrupts():
-    """Return a function that calls something again and again, and interrupts it at a random moment, many times."""
+    """Return a function that calls another one many times, and interrupts each call at a random moment."""
     armed = []
 
     def handler(number, frame):

@@ -37,7 +37,7 @@ def serve(*command, store):
         command = (*command, "--workers", "2")
     server = Process(*command, RATEKEEPER_STORE=store)
     left = 60 - time.time() % 60
-    if left < LONGEST:  # limits by the minute admit more where a minute ends
+    if left < LONGEST:  # limits by the minute admit more at the end of a minute
         time.sleep(left)
     return server
 

@@ -173,7 +173,7 @@ def test_callers_that_do_not_wait_for_their_deadline_let_the_store_be_taken_for_
         async with AsyncLimiter(RULES, server.url, deadline=0.5) as limiter:
             await limiter.hit("k")
             server.signal(signal.SIGSTOP)
-            for _ in range(20):  # one that is held up on its way does not tell
+            for _ in range(20):  # a call that was held up itself shows nothing
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(limiter.hit("k"), 0.05)
                 await asyncio.sleep(0.6)  # longer than its deadline
@@ -195,7 +195,7 @@ def test_callers_that_do_not_wait_for_their_deadline_let_the_store_be_taken_for_
 @pytest.mark.parametrize("deadline", [0.005, 0.02])
 def test_a_short_deadline_is_enough_to_tell_that_a_server_is_not_there(face, gone, deadline):
     limiter = face(RULES, gone, deadline=deadline)
-    for _ in range(100):  # one that is held up on its way does not tell
+    for _ in range(100):  # a call that was held up itself shows nothing
         assert limiter.hit("k").degraded
         if limiter.store.is_away:
             return
@@ -211,8 +211,8 @@ def test_a_loop_that_was_busy_sends_nothing_late_and_blames_nobody(server):
         )
         await patient.hit("k")
         asking = asyncio.ensure_future(hasty.hit("k"))
-        await asyncio.sleep(0)  # it waits to be sent
-        asyncio.get_running_loop().call_soon(time.sleep, 0.2)  # and so does this, before it
+        await asyncio.sleep(0)  # it is waiting to be sent
+        asyncio.get_running_loop().call_soon(time.sleep, 0.2)  # and this runs before it
         late = await asking
         blamed, remaining = store.is_away, (await patient.peek("k")).remaining
         await store.close()
@@ -373,7 +373,7 @@ def without_snapshots(server):
 def test_without_a_forecast_from_a_healthy_store_nobody_is_refused_early(
     without_snapshots, on_error, monkeypatch, caplog
 ):
-    """In this process's share, one of eight, there would be room for the second waiter in two minutes only."""
+    """In this process's share, one of eight, the second waiter would have room only in two minutes."""
     monkeypatch.setattr("ratekeeper.queues.Waiter", RecordingWaiter)
     clock = ManualClock(1_700_000_040)  # where a minute begins
     limiter = Limiter(FixedWindow(8, 60), without_snapshots, clock=clock, on_error=on_error, local_share=1 / 8)
@@ -462,7 +462,7 @@ def test_limiters_of_one_store_share_what_this_process_admits(gone):
 def test_limiters_that_are_no_more_leave_nothing_behind_in_this_process(gone):
     store = RedisStore(gone)
     gc.collect()
-    gc.freeze()  # what the other tests have left, which takes long to go through
+    gc.freeze()  # the objects of other tests, which take long to collect
     try:
         for number in range(50):
             Limiter({f"rule {number}": FixedWindow(3, 86_400)}, store)

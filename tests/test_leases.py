@@ -262,7 +262,7 @@ def test_of_a_counter_nothing_is_spent_beyond_its_window(make, clock):
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 2), st.integers(1, 6)), min_size=50, max_size=300),
 )
 def test_what_is_spent_in_an_interval_is_what_the_rule_admits_in_it_and_the_lease_before(url, rule, steps):
-    """Three processes' limiters spend on one key; every interval is checked against the rule's own bound."""
+    """The limiters of three processes spend on one key; every interval is checked against the rule's own bound."""
     clock = ManualClock(1_700_000_000)
     prefix = f"bound {next(_number)}"
     limiters = [Limiter(rule, url, lease=0.1, clock=clock, prefix=prefix, **STRICT) for _ in range(3)]

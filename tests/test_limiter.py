@@ -780,11 +780,11 @@ def test_limited_takes_a_plain_cost_and_a_mapping_of_keys(clock):
 
 def test_limited_keeps_the_name_and_the_docstring(clock):
     def original(a: int) -> int:
-        """Say what it does."""
+        """Describe it."""
         return a
 
     limited = Limiter(BUCKET, clock=clock).limited(key="k")(original)
-    assert (limited.__name__, limited.__doc__, limited.__wrapped__) == ("original", "Say what it does.", original)
+    assert (limited.__name__, limited.__doc__, limited.__wrapped__) == ("original", "Describe it.", original)
 
 
 def test_limited_refuses_a_coroutine_function():
@@ -920,7 +920,7 @@ class BindsOne(MemoryStore):
 
 def test_a_limiter_that_could_not_be_made_leaves_no_rule_in_force(face):
     store = BindsOne()
-    with pytest.raises(OSError, match="no room") as raised:  # which keeps what the constructor has made
+    with pytest.raises(OSError, match="no room") as raised:  # which keeps the constructor's objects alive
         face({"first": "1/s", "second": "1/s"}, store)
     assert raised.value
     face("1/m", store)

@@ -23,7 +23,7 @@ ROWS = [
 
 
 def program(section):
-    """Run the program of ours in a section, and return its names."""
+    """Run our program in a section, and return its names."""
     names = {"__name__": "moving"}
     exec(re.search(r"```python\n# ratekeeper\n(.*?)```", SECTIONS[section], re.DOTALL)[1], names)
     return names

@@ -49,7 +49,7 @@ async def cancelled(*tasks):
 
 @pytest.mark.parametrize("timeout", [1, 100_000])
 def test_joining_and_leaving_a_queue_costs_work_in_proportion_to_the_number_of_callers(clock, steps, timeout):
-    """In the middle of the queue one leaves and at its end one joins, again and again."""
+    """Repeatedly, one caller leaves in the middle of the queue and another joins at its end."""
 
     async def steps_of(count):
         limiter = AsyncLimiter(ONE_A_SECOND, clock=clock)
@@ -90,7 +90,7 @@ def test_a_caller_that_is_in_time_because_others_left_is_not_refused(clock):
         tasks = await line_of(limiter, 500)
         for leaves in tasks[100:200]:
             await cancelled(leaves)
-            joined = asyncio.create_task(limiter.wait("k", timeout=500))  # which is just enough
+            joined = asyncio.create_task(limiter.wait("k", timeout=500))  # just enough
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             assert not joined.done()

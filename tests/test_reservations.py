@@ -265,7 +265,7 @@ def test_a_store_that_is_away_raises_if_that_is_asked_for():
             taken.correct(1)
 
 
-# the method that people read is the one that runs
+# the method that you read is the one that runs
 
 
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
@@ -284,7 +284,7 @@ def test_a_hit_that_is_patched_is_what_runs():
     assert limiter.hit("k").allowed
 
 
-# the quick way to hit answers as the layers do
+# the fast path answers as the layers do
 
 
 @pytest.mark.parametrize("rule", ["fixed-window 3/minute", "sliding-window-log 3/minute", "3/minute", "1/s burst 3"])

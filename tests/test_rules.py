@@ -422,7 +422,7 @@ def test_a_long_text_costs_no_attempt_to_read_it(text, monkeypatch):
 
 
 def test_a_text_of_a_mebibyte_is_read_or_refused_soon():
-    """Run apart, so that a pattern that backtracks without end fails this test instead of holding up all others."""
+    """Run in its own process, so that endless backtracking fails this test instead of holding up all others."""
     script = """
 from ratekeeper import FixedWindow, InvalidRule, TokenBucket, parse
 n = 2**20

@@ -1303,7 +1303,7 @@ def test_a_clock_set_back_by_less_than_a_drain_delays_a_waiter_by_as_much(clock)
 
 @pytest.mark.parametrize("timeout", [None, 150])
 def test_a_clock_set_back_by_an_hour_delays_no_waiter_by_an_hour(clock, timeout):
-    """The state of a key that was written further ahead than a window counts as untouched."""
+    """If the state of a key is more than a window ahead, the key counts as untouched."""
     limiter = Limiter(FixedWindow(1, 60), clock=clock)
     limiter.hit("k")
     waits = Waits(limiter, clock)

@@ -1,6 +1,6 @@
 """An algorithm that is added by the recipe in CONTRIBUTING works wherever algorithms are used.
 
-The tests do in a copy of the tree what the recipe says, with the files in `added/`, and use that copy.
+The tests follow the recipe in a copy of the tree, with the files in `added/`, and use that copy.
 """
 
 import ast
@@ -17,7 +17,7 @@ import pytest
 from ratekeeper.algorithms import BY_NAME
 from tests import servers
 
-# What names an algorithm outside of `algorithms/`, and may: an example, and the strategies of Flask-Limiter.
+# These may name an algorithm outside of `algorithms/`: an example, and the strategies of Flask-Limiter.
 NAMED = {
     ("service/openapi.py", "token-bucket"),
     ("integrations/flask.py", "fixed-window"),
@@ -31,7 +31,7 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    """Follow the recipe in a copy, and give a function that runs Python on it."""
+    """Follow the recipe in a copy, and return a function that runs Python on it."""
     copy = tmp_path_factory.mktemp("added")
     nothing_made = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src" / "ratekeeper", copy / "src" / "ratekeeper", ignore=nothing_made)
@@ -54,7 +54,7 @@ def python(tmp_path_factory):
     with (copy / "tests" / "conformance" / "model.py").open("a", encoding="utf-8") as file:
         file.write(f"\n\n{model}")
 
-    # the copy is not what coverage measures
+    # coverage does not measure the copy
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
 
     def run(*arguments, status=0, **environment):
@@ -163,7 +163,7 @@ def test_the_page_gets_what_it_shows_of_it(seen):
     assert [field["name"] for field in listed["fields"]] == ["maxRequests", "windowSeconds"]
     assert listed["example"]["python"] == "Gcra(limit=100, window=60)"
     assert (seen["demo"]["allowed"], seen["demo"]["remaining"]) == (True, 5)
-    assert (seen["state"]["peek"]["remaining"], seen["state"]["resetAfter"]) == (6, 0.0)  # of another visitor
+    assert (seen["state"]["peek"]["remaining"], seen["state"]["resetAfter"]) == (6, 0.0)  # for another visitor
     assert seen["script"].startswith("-- GCRA: gcra.py on Redis")
     assert seen["compared"][-1] == "GCRA"
     assert len(seen["compared"]) == 7

@@ -27,7 +27,7 @@ STEPS = {
 
 
 def used(rule):
-    """Return a state with entries that have expired and such that have not, and the time."""
+    """Return a state with some expired and some live entries, and the time."""
     state = None
     for at_us, cost in [(0, 2), (SECOND, 1), (4 * SECOND, 2), (6 * SECOND, 1)]:
         for unit in range(rule.limit // 8):
@@ -36,7 +36,7 @@ def used(rule):
 
 
 def standing(rule, state, now):
-    """Return what can be told of a state, now and a second later."""
+    """Return everything that a state shows, now and a second later."""
     return [
         (rule.words(state, at_us), [rule.decide(state, at_us, cost, False)[1:] for cost in range(1, rule.limit + 1)])
         for at_us in (now, now + SECOND)

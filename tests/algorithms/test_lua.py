@@ -9,19 +9,19 @@ import pytest
 
 from ratekeeper.algorithms import ALGORITHMS
 
-# What Redis is not asked for: how a rule is made and described, and how a state is read.
+# What Redis does not need: how a rule is made and described, and how a state is read.
 ONLY_IN_PYTHON = {"of", "load", "dump", "restore", "share", "words", "packed", "parts", "shared"}
 STEPS = {"usage_at", "decide", "charge", "refund", "give_back", "expires_at"}
 
 
 def module_of(algorithm):
-    """Return the file that has the steps in Python: the rule's own, or that of the class that it has them from."""
+    """Return the file with the steps in Python: the rule's own, or that of the class that it inherits them from."""
     owner = next(kind for kind in algorithm.__mro__ if "decide" in vars(kind))
     return Path(sys.modules[owner.__module__].__file__)
 
 
 def functions_in_python(path):
-    """Return the functions that are about a state, in their order, without the underscore of those that are private."""
+    """Return the functions that take a state, in order; the underscore of private ones is removed."""
     tree = ast.parse(path.read_text("utf-8"))
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     stateful = {"state", "log", "level", "count", "start"}

@@ -23,7 +23,7 @@ SECOND = 1_000_000
 
 @st.composite
 def logs(draw):
-    """A log of two rising columns behind its three first integers."""
+    """A log with two increasing columns after its first three integers."""
     size = draw(st.integers(0, 40) | st.integers(0, 3000))
     steps = st.lists(st.integers(0, 3), min_size=size, max_size=size)
     times, totals = list(accumulate(draw(steps))), list(accumulate(draw(steps)))
@@ -148,7 +148,7 @@ def test_a_refund_takes_the_newest_units_across_entries():
 
 
 def test_running_totals_never_outgrow_the_log():
-    """A log that never empties counts on for ever; nearly all that 64 bits hold has passed through this one."""
+    """A log that never empties counts on for ever; nearly 2^63 units have passed through this one."""
     rule = SlidingWindowLog(10**12, 60)
     cost = 10**10
     total = 2**63 - 65 * cost
@@ -275,7 +275,7 @@ def test_the_oldest_entry_is_known_after_the_first_was_given_back_and_after_load
 
 
 def block(begins, width, entries):
-    """What Redis holds of a log: a head of 27 bytes, and for each entry its time from there on and a running total."""
+    """A block of a log on Redis: a header of 27 bytes, and for each entry its relative time and a running total."""
     head = bytes([width]) + (begins * SECOND).to_bytes(7, "big") + bytes(19)
     return head + b"".join((at * SECOND).to_bytes(5, "big") + total.to_bytes(width, "big") for at, total in entries)
 

@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
-SLOW = {  # numbers with which a key hardly moves while a test runs
+SLOW = {  # numbers with which a key hardly changes while a test runs
     "fixed-window": {"maxRequests": "10", "windowSeconds": "80000"},
     "sliding-window-log": {"maxRequests": "10", "windowSeconds": "80000"},
     "sliding-window-counter": {"maxRequests": "10", "windowSeconds": "80000"},
@@ -64,7 +64,7 @@ class Card:
         self.picture_shows(10 - remaining)
 
     def picture_shows(self, used):
-        """Check what is drawn, by the shapes."""
+        """Check the shapes that are drawn."""
         picture = self.root.locator(".picture")
         if self.name == "fixed-window":
             expect(picture.locator('.fill[opacity="1"]')).to_have_count(used)
@@ -81,5 +81,5 @@ class Card:
 
 
 def all_cards(page):
-    """Return the six cards of a page, with numbers that hardly move."""
+    """Return the six cards of a page, with numbers that hardly change."""
     return [Card(page, name) for name in CARDS]

@@ -12,12 +12,12 @@ from tests.service.serving import Served
 
 expect.set_options(timeout=20_000)  # the machine may be busy
 
-REFUSED = "the server responded with a status of 400"  # what Chromium says of an answer that the page shows
+REFUSED = "the server responded with a status of 400"  # what Chromium logs for an answer that the page shows
 
 
 @contextmanager
 def service(store="memory://"):
-    """Run `ratekeeper serve`, and give its address."""
+    """Run `ratekeeper serve`, and return its address."""
     served = Served(store, "--deadline", "5")  # the machine may be busy
     try:
         yield served.url
@@ -26,7 +26,7 @@ def service(store="memory://"):
 
 
 def hold(page, address):
-    """Keep back what the page asks of an address, and return the list of it."""
+    """Hold the page's requests to an address, and return the list of them."""
     held = []
 
     def keep(route):
@@ -52,7 +52,7 @@ def site():
 
 
 class Visitor:
-    """A browser's window of its own, and what it had to complain about."""
+    """A browser window of its own, and the errors in it."""
 
     def __init__(self, browser, url, **options):
         self.url = url.rstrip("/")

@@ -125,7 +125,7 @@ def test_what_is_wrong_with_a_burst_stays_until_another_is_sent(visitor):
 def test_two_tabs_share_the_key_and_both_show_the_truth(visitor):
     for first, second in zip(*(all_cards(visitor.open()) for _ in range(2)), strict=True):
         for card in (first, second):
-            card.button("Burst 10").dispatch_event("click")  # a tab in the background is slow to be clicked
+            card.button("Burst 10").dispatch_event("click")  # a click in a background tab takes long
         for card in (first, second):
             expect(card.answers).to_have_count(10)
             card.agrees(0)
@@ -137,9 +137,9 @@ def test_a_moving_picture_follows_the_server(page):
     card = Card(page, "token-bucket", {"maxTokens": "10", "refillRate": "0.5"})
     card.press("Burst 10")
     expect(card.answers).to_have_count(10)
-    expect(card.root.locator(".remaining")).to_have_text("1")  # a token has been refilled, unasked
+    expect(card.root.locator(".remaining")).to_have_text("1")  # a token has been refilled without a request
     before, tokens, after = card.drawn(), card.state()["state"]["tokens"], card.drawn()
-    slack = 0.25  # half a second's refill: more than a snapshot can be old before it is known
+    slack = 0.25  # half a second's refill: a snapshot is never that old
     assert after - slack < 10 - tokens < before + slack
 
 

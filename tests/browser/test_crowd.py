@@ -23,7 +23,7 @@ class Crowd(threading.Thread):
     def __init__(self, url):
         super().__init__()
         self.url = url
-        self.clicked = threading.Event()  # once by everybody
+        self.clicked = threading.Event()  # when everybody has clicked once
         self.stop = threading.Event()
         self.answers = [[] for _ in range(VISITORS)]
         self.left = []

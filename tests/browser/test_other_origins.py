@@ -15,7 +15,7 @@ from tests.browser.cards import Card
 RULE, KEY = "fixed-window 5/80000s", "ada"
 ASKED = {"rule": RULE, "key": KEY}
 DEMO = {"config": {"maxRequests": 10, "windowSeconds": 80_000}}
-POSTS = {  # what would change something, and a body that would do it
+POSTS = {  # calls that would change something, with a valid body
     "/v1/hit": ASKED,
     "/v1/reset": ASKED,
     "/api/rate-limit/fixed-window": DEMO,
@@ -79,7 +79,7 @@ class Page(BaseHTTPRequestHandler):
 
 @contextmanager
 def elsewhere():
-    """Serve the empty page on a port of its own, and give the port."""
+    """Serve the empty page on a port of its own, and return the port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

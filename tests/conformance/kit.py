@@ -1,6 +1,6 @@
 """The kit that every limiter must pass: one synchronous interface for all, and the list of those that are tested.
 
-A limiter on another store joins by one more `Driver` in `DRIVERS`.
+To test a limiter on another store, add a `Driver` to `DRIVERS`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Subject:
         return Subject(self._driver, rules, self.limiter.store, self._clock, self._prefix)
 
     def call(self, operation: str, at_us: int, cost: Any = 1, key: Any = None) -> Decision | None:
-        """Do one of the limiter's operations when its clock shows this."""
+        """Perform one of the limiter's operations at this time on its clock."""
         self._clock.set(Fraction(at_us, 1_000_000))
         key = self.key if key is None else key
         method = getattr(self.limiter, operation)
@@ -51,7 +51,7 @@ class Subject:
         return self.run(self._in_a_crowd(result) if self._driver.crowd else result)
 
     async def _in_a_crowd(self, result: Any) -> Any:
-        """Await a result in one turn of the loop, and so in one call, with others before and behind it."""
+        """Await a result in one turn of the loop, and so in one batch, with other requests before and after it."""
         others = [self.limiter.hit(f"somebody else {number}") for number in range(2 * self._driver.crowd)]
         before, behind = others[: self._driver.crowd], others[self._driver.crowd :]
         return (await asyncio.gather(*before, result, *behind))[self._driver.crowd]
@@ -84,7 +84,7 @@ class Subject:
             inside.give_back(self.limiter, self.key, cost, charged_us, ends_us)
 
     def ask(self, asked: list[tuple[str, str, Any, int, bool]], at_us: int | None = None) -> Outcome:
-        """Ask the store in one request: of each demand the operation, the rule, the key, the cost, whether it binds."""
+        """Ask the store in one request; each demand has an operation, a rule, a key, a cost, and whether it binds."""
         if at_us is not None:
             self._clock.set(Fraction(at_us, 1_000_000))
         demands = inside.mixed(self.limiter, asked)
@@ -143,7 +143,7 @@ def _redis_drivers() -> list[Driver]:
     """Return the drivers on Redis: every way on the newest server; on an older one a lone caller and a crowd."""
     drivers = []
     strict = {"on_error": "raise", "deadline": 30}
-    if os.environ.get("HYPOTHESIS_PROFILE") == "mutants":  # which change the steps in Python
+    if os.environ.get("HYPOTHESIS_PROFILE") == "mutants":  # the mutants change the steps in Python
         return []
     for version in servers.programs():
         for name, shared in (("Redis", servers.shared), ("Redis Cluster", clusters.shared_cluster)):
@@ -168,7 +168,7 @@ def on_sqlite(kind: type[Limiter | AsyncLimiter]) -> tuple[Any, ManualClock]:
 def _sqlite_drivers() -> list[Driver]:
     """Return the drivers on a file."""
     strict = {"on_error": "raise", "deadline": 30}
-    if os.environ.get("HYPOTHESIS_PROFILE") == "mutants":  # for which memory is enough
+    if os.environ.get("HYPOTHESIS_PROFILE") == "mutants":  # memory is enough for them
         return []
     return [
         Driver(f"{kind.__name__} on SQLite", kind, functools.partial(on_sqlite, kind), strict, key)
@@ -176,7 +176,7 @@ def _sqlite_drivers() -> list[Driver]:
     ]
 
 
-# A plain limiter of one rule takes the store's shortest way with a str key; a hook, or another key, leads elsewhere.
+# A plain limiter of one rule takes the fast path with a str key; a hook or another key takes the full path.
 DRIVERS = (
     Driver("Limiter", Limiter),
     Driver("Limiter with a hook", Limiter, options={"on_decision": lambda _key, _decision: None}),
@@ -189,7 +189,7 @@ DRIVERS = (
 
 
 def exact(decision: Decision) -> Answer:
-    """Turn a decision's seconds into whole microseconds."""
+    """Convert a decision's seconds to whole microseconds."""
     return Answer(
         decision.allowed,
         decision.remaining,
@@ -220,7 +220,7 @@ def _plain(result: Any) -> Any:
 
 
 def _await(coroutine: Any) -> Any:
-    """Run a coroutine to its end in the event loop that all async drivers share."""
+    """Run a coroutine in the event loop that all async drivers share."""
     return _loop().run_until_complete(coroutine)
 
 
@@ -236,7 +236,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def close_loop() -> None:
-    """Close the event loop that the async drivers share, and what they have open in it."""
+    """Close the event loop that the async drivers share, and their connections."""
     while _loops:
         for store in _async_stores:
             _loops[0].run_until_complete(store.close())

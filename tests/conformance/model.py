@@ -1,7 +1,7 @@
 """The answers of a rule, computed from its definition alone: an independent model in rational arithmetic.
 
-Nothing here is fast. A state is the plain list or pair that the definition speaks of; `remaining`, `retry_after` and
-`reset_after` are not computed but searched for, by asking the definition itself what it would say.
+Nothing here is fast. A state is the plain list or pair of the definition; `remaining`, `retry_after` and `reset_after`
+are not computed but searched for, by trying the definition itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Model:
         self.guess: Answer | None = None  # an answer to try first, before searching for the right one
         self.forget()
 
-    # What a child says.
+    # What a subclass computes.
 
     def forget(self) -> None:
         raise NotImplementedError
@@ -42,7 +42,7 @@ class Model:
         raise NotImplementedError
 
     def untouched(self, clock: int) -> bool:
-        """Say whether the key would answer as one that was never hit."""
+        """Return whether the key would answer like one that was never hit."""
         raise NotImplementedError
 
     def consume(self, clock: int, cost: int) -> None:
@@ -59,13 +59,13 @@ class Model:
         """Forget what has expired by this time, as a store may or may not do at any moment."""
         raise NotImplementedError
 
-    # What follows from it.
+    # What follows from that.
 
     def admits(self, clock: int, cost: int) -> bool:
         return self.used(clock) + cost <= self.limit
 
     def remaining(self, clock: int) -> int:
-        """As many hits of 1 pass as one hit of their sum: nothing moves within an instant."""
+        """As many hits of cost 1 are admitted as one hit of their sum: nothing changes within an instant."""
         return first(lambda hits: not self.admits(clock, hits + 1), self.guess and self.guess.remaining)
 
     def retry_after(self, clock: int, cost: int) -> int | None:
@@ -194,7 +194,7 @@ class SlidingWindowLog(Model):
 
 
 class SlidingWindowCounter(Model):
-    """Weighs the count of the window before by the part of it that a sliding window still covers."""
+    """Weights the count of the previous window by the part of it that the sliding window still covers."""
 
     def __init__(self, limit: int, window: int) -> None:
         self.window = window
@@ -256,7 +256,7 @@ class Bucket(Model):
         return clock if self.is_far_ahead(clock) else max(clock, self.at)
 
     def is_far_ahead(self, clock: int) -> bool:
-        """Say whether the state is further ahead of the clock than a full bucket takes to drain."""
+        """Return whether the state is further ahead of the clock than a full bucket takes to drain."""
         return self.at - clock > self.limit / self.rate
 
     def used(self, clock: int) -> Fraction:
@@ -297,7 +297,7 @@ class Bucket(Model):
 
 
 class Verdict(NamedTuple):
-    """The answer of several rules on one request, and each rule's own."""
+    """The answer to a request on several rules, and each rule's own."""
 
     rule: str
     limit: int
@@ -372,7 +372,7 @@ def model_of(rule: dict) -> Model:
 
 
 def first(holds: Callable[[int], bool], guess: int | None = None) -> int:
-    """Return the smallest number from 0 for which it holds; it holds for all that follow."""
+    """Return the smallest number from 0 on for which a condition holds that then holds for all larger ones."""
     if holds(0):
         return 0
     if guess and guess > 0 and holds(guess) and not holds(guess - 1):

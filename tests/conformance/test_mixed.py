@@ -28,7 +28,7 @@ def keys(request):
 
 
 def used(subject, keys):
-    """How much is in use of each rule, exactly."""
+    """Exactly how much of each rule is in use."""
     layers = subject.ask([("peek", name, keys[name], 1, False) for name in NAMES])
     return {name: LIMIT - answer[1] for name, answer in zip(NAMES, layers.answers, strict=True)}
 
@@ -106,7 +106,7 @@ def test_a_lone_hit_that_does_not_bind_is_charged_if_it_is_admitted(driver, keys
 
 
 def test_a_denied_request_is_answered_alike_when_it_is_asked_again(driver, keys):
-    """From what is remembered, where denials are."""
+    """From memory, on stores that remember denials."""
     subject = driver.subject(RULES)
     subject.ask([("charge", "one", keys["one"], 4, True), ("charge", "two", keys["two"], 2, True)])
     asked = [("hit", "one", keys["one"], 2, True), ("charge", "two", keys["two"], 1, True)]
@@ -126,7 +126,7 @@ ASKED = st.lists(
 
 @given(st.lists(ASKED, min_size=1, max_size=8))
 def test_mixed_requests_are_decided_as_simple_sums_tell(driver, requests):
-    """On fixed windows that do not end meanwhile, what is in use is a sum."""
+    """On fixed windows that do not end meanwhile, the usage is a simple sum."""
     subject = driver.subject(FIXED)
     keys = {name: f"key of {name}" for name in NAMES}
     in_use = dict.fromkeys(NAMES, 0)

@@ -33,7 +33,7 @@ def subject(driver, shadow):
 
 
 def used(subject, keys):
-    """How much is in use of both rules."""
+    """How much of both rules is in use."""
     asked = [("peek", name, keys[name], 1, False) for name in ("binds", "shadow")]
     binds, shadow = (answer[1] for answer in subject.ask(asked, T0).answers)
     return 9 - binds, 5 - shadow

@@ -46,7 +46,7 @@ def played(driver, trace):
 
 
 def histories(algorithm, *, back=True):
-    """Draw what came before the moment in question."""
+    """Draw the history before the time in question."""
     return strategies.traces(algorithm, back=back, operations=CHANGES, max_size=12)
 
 
@@ -113,7 +113,7 @@ def test_a_key_answers_as_a_fresh_one_at_reset_after_and_not_one_microsecond_bef
         if reset_after > 1:
             early = subject.peek(clock + reset_after - 1)
             assert early.reset_after_us == 1
-            if algorithm != "sliding-window-counter":  # its last part of a unit no longer takes anything away
+            if algorithm != "sliding-window-counter":  # the last fraction of a unit no longer counts
                 assert early.remaining < limit
         clock += reset_after
         fresh = driver.subject(rule_of(rule))
@@ -228,7 +228,7 @@ def test_ten_million_hits_on_one_bucket_end_on_the_exact_rational_count():
     assert Fraction(level, rule.period_us) == capacity - (tokens - admitted)
 
 
-# What leaves no trace.
+# Operations that leave no trace.
 
 
 @every_algorithm
@@ -264,7 +264,7 @@ def test_a_key_that_was_only_peeked_at_denied_or_refunded_is_not_stored(algorith
     check()
 
 
-# What gives back.
+# Operations that give back.
 
 
 @every_algorithm

@@ -46,7 +46,7 @@ class Play:
         self.forgetful.expire(self.clock)
 
     def is_doubtful(self):
-        """After a step back over the moment at which something expired, remembered and forgotten are both right."""
+        """After a step back beyond the time at which something expired, both answers are right."""
         one, other = self.model, self.forgetful
         return one.used(self.clock) != other.used(self.clock) or one.untouched(self.clock) != other.untouched(
             self.clock

@@ -16,7 +16,7 @@ def vectors(file):
 
 
 def wrong_steps(subject, vector):
-    """Play a vector's steps and yield each that is answered otherwise than it says."""
+    """Play a vector's steps and yield those with another answer than expected."""
     for number, step in enumerate(vector["steps"]):
         if isinstance(subject, Model):
             subject.guess = Answer(**step["expect"]) if "expect" in step else None

@@ -50,7 +50,7 @@ def gate(request):
 
 
 def verdicts(gate, *requests):
-    """What becomes of the requests: True, False, or None for what is not limited."""
+    """The decisions on requests: True, False, or None for those that are not limited."""
     admissions = [gate.admit(request) for request in requests]
     return [None if admission is None else admission.decision.allowed for admission in admissions]
 
@@ -215,7 +215,7 @@ def test_a_sync_gate_that_gets_an_awaitable_does_not_fail(caplog):
     assert "the key function failed: all such requests share one key" in caplog.text
 
 
-# --- what becomes of requests without a key
+# --- requests without a key
 
 
 def fails(request):

@@ -18,7 +18,7 @@ NAMES = {"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "rat
 
 
 def told(response):
-    """The rate limit headers, with every line that each came in."""
+    """The rate limit headers, with all lines of each."""
     return {
         name: response.headers.get_list(name) for name in response.headers if "rate" in name or name == "retry-after"
     }
@@ -32,7 +32,7 @@ def assert_told_once(response, remaining):
 
 
 def eventually(get, expected):
-    """Whether `get` gives what is expected, at the latest after a while."""
+    """Whether `get` returns the expected value, perhaps after a while."""
     for _ in range(500):
         if get() == expected:
             return True
@@ -93,7 +93,7 @@ class OnAServer:
         assert_told_once(answer, 2)
 
     def test_a_view_that_fails_has_been_counted(self, http):
-        last = {"connection": "close"}  # a server may close the connection behind a failure without a word
+        last = {"connection": "close"}  # a server may close the connection after a failure
         assert [http.get("/fails", headers=last).status_code for _ in range(4)] == [500, 500, 500, 429]
 
     def test_a_body_comes_through(self, http):
@@ -113,7 +113,7 @@ class OnAServer:
         answer = http.get("/sized")
         assert (len(answer.content), answer.headers["x-ratelimit-remaining"]) == (290, "900")
 
-        def what_is_left():  # a request for more than there is changes nothing
+        def what_is_left():  # a request for more than is left changes nothing
             return http.get("/sized", headers={"x-cost": "2000"}).headers["x-ratelimit-remaining"]
 
         assert eventually(what_is_left, "710")

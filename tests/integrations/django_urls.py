@@ -41,7 +41,7 @@ async def async_chunks(count, client):
     try:
         for number in range(count):
             yield f"{number}\n"
-            await asyncio.sleep(0)  # others, and the news that the client has left, get their turn
+            await asyncio.sleep(0)  # other tasks run, and the disconnect of the client is noticed
     finally:
         seen[f"ended {client}"] += 1
 

@@ -32,7 +32,7 @@ def hello(environ, start_response):
 
 
 def call(app, path="/", **environ):
-    """Ask a WSGI application, with a look at the standard; returns the status, the headers and the body."""
+    """Call a WSGI application as the standard says; return the status, the headers and the body."""
     environ = {"PATH_INFO": path, "REMOTE_ADDR": "192.0.2.1", "QUERY_STRING": "", "SCRIPT_NAME": "", **environ}
     wsgiref.util.setup_testing_defaults(environ)
     environ["wsgi.input"], environ["wsgi.errors"] = io.BytesIO(), io.StringIO()

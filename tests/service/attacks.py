@@ -47,7 +47,7 @@ def keyed(key):
 
 
 def raw(content):
-    """A hit whose body is not what json.dumps makes."""
+    """A hit whose body json.dumps would not make."""
     return post("/v1/hit", content if isinstance(content, bytes) else content.encode())
 
 

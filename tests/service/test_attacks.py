@@ -18,7 +18,7 @@ from tests.service import attacks
 from tests.service.serving import Served
 
 TOKEN = {"authorization": "Bearer open sesame"}
-MOST_SECONDS = 0.5  # of the processor, for one request
+MOST_SECONDS = 0.5  # CPU time for one request
 USAGE = {"key": attacks.VICTIM, "rules": {text: text for text in attacks.RULES}}
 MIB = 2**20
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -46,12 +46,12 @@ class Attacked(Served):
         return {name: 10 - layer["remaining"] for name, layer in layers.items()}
 
     def seconds(self):
-        """The time of the processor that the process has taken."""
+        """The CPU time that the process has used."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def bytes(self):
-        """The memory that the process takes."""
+        """The memory that the process uses."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def flood(self, requests):
@@ -102,7 +102,7 @@ def test_the_victims_rules_are_written_as_they_are_stored():
 
 @pytest.fixture
 def flooded():
-    """A service of its own, for a flood leaves its keys behind."""
+    """A service of its own, because a flood leaves keys behind."""
     flooded = Attacked("memory://")
     yield flooded
     assert flooded.usage() == dict.fromkeys(attacks.RULES, 4)

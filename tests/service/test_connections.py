@@ -54,7 +54,7 @@ def is_open(client):
 
 
 def answer(client, server):
-    """Let a client take an answer, and wait until the kernel knows."""
+    """Let a client read a response, and wait until the kernel knows."""
     server.sendall(b"answer")
     client.setblocking(True)
     assert client.recv(100) == b"answer"

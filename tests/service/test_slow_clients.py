@@ -53,7 +53,7 @@ class SlowClient:
         self.connections += 1
 
     def go_on(self):
-        """Send what comes next and read a little; begin again if the service has closed the connection."""
+        """Send the next part and read a little; start again if the service has closed the connection."""
         _, again, size = self._kind
         try:
             self._left = (self._left or again)[self._socket.send(self._left or again) :]
@@ -114,7 +114,7 @@ def serve():
 
 
 def ask(port):
-    """Ask as a client that is not slow."""
+    """Send a request as a client that is not slow."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
         connection.sendall(HIT)
         return connection.recv(1000).partition(b"\r\n")[0]

@@ -26,7 +26,7 @@ def on_redis(redis):
 
 
 def wait_for(status, served):
-    """Ask until the store is in this state; it is asked again once a second while it is away."""
+    """Check until the store is in this state; while it is away, it is tried once a second."""
     give_up = time.monotonic() + PATIENCE
     while served.ask("GET", "/readyz").json() != {"status": status}:
         assert time.monotonic() < give_up

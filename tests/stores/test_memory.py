@@ -46,7 +46,7 @@ def is_stored(limiter, key):
 
 @contextmanager
 def traced():
-    """Give a function that says how many bytes more are allocated than at the start."""
+    """Return a function that returns how many more bytes are allocated than at the start."""
     tracemalloc.start()
     try:
         start = tracemalloc.get_traced_memory()[0]
@@ -275,7 +275,7 @@ def test_inspect_shows_how_long_a_key_matters_and_what_it_takes(rule):
     assert limiter.inspect("a")[rule.text].raw is None
 
 
-# Keys that leave by themselves
+# Keys that expire
 
 
 @every_rule

@@ -297,7 +297,7 @@ def _damaged(path):
 
 
 def repair(path):
-    """Remove whatever makes the file unusable."""
+    """Repair whatever makes the file unusable."""
     path.parent.mkdir(exist_ok=True)
     if path.is_dir():
         path.rmdir()
@@ -462,7 +462,7 @@ def test_waiting_too_long_for_others_does_not_mark_the_store_as_away(path):
     lock = os.open(f"{path}-lock", os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        os.pwrite(lock, (time.monotonic_ns() + 10**9).to_bytes(8, "big"), 0)  # others come and go meanwhile
+        os.pwrite(lock, (time.monotonic_ns() + 10**9).to_bytes(8, "big"), 0)  # as if other processes used it meanwhile
         with pytest.raises(StoreUnavailable, match="in use by others") as caught:
             limiter.hit("k")
     finally:

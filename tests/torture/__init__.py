@@ -4,6 +4,6 @@ import sys
 
 
 def progress(drill: str, text: str) -> None:
-    """Show how far a drill has come, on a terminal."""
+    """Show the progress of a drill on a terminal."""
     if sys.stderr.isatty():
         print(f"{drill:<13} {text}\x1b[K", end="\r", flush=True, file=sys.stderr)

@@ -50,7 +50,7 @@ def main() -> int:
         parser.error(f"unknown drill {unknown[0]!r}; there are {', '.join(DRILLS)}")
     broken = 0
     crowds.quiet = True
-    crowds.tolerance = 4.0  # times what is promised
+    crowds.tolerance = 4.0  # times the promise
     for name in names:
         progress(name, "...")
         started = time.perf_counter()

@@ -15,11 +15,11 @@ from tests.servers import RedisServer, newest, programs
 from tests.torture.crowds import logged
 
 RULE = FixedWindow(10**9, "365d")
-HANG = 1.2  # seconds, ten times what is promised: these threads leave the processor no rest
+HANG = 1.2  # seconds, ten times the promise: these threads keep the processor busy
 
 
 class Load:
-    """Threads that hit keys all the time, and count what Redis and what its stand-in admitted."""
+    """Threads that hit keys all the time, and count what Redis and its stand-in admit."""
 
     def __init__(self, url: str, keys: Sequence[str], threads: int) -> None:
         self.slowest = 0.0
@@ -73,7 +73,7 @@ class Load:
             return Counter(self.by_redis)
 
     def end(self, master: RedisServer, replica: RedisServer) -> Counter[str]:
-        """Kill a master; return what it may have decided of each key that the replica does not know."""
+        """Kill a master; return how much it may have decided on each key that the replica does not know."""
         enough = 10 * len(self._threads)  # far more than can be under way
         until(lambda: all(self.by_redis[key] > enough for key in self._keys), "every key has been hit often")
         known = self.decided()
@@ -97,7 +97,7 @@ class Load:
 
 
 def sentinel_failover(threads: int = 8) -> str:
-    """The master dies under load: every call is answered, and the next master goes on with what it knew."""
+    """The master dies under load: every call is answered, and the next master continues with its data."""
     sentinels = Sentinels(programs()[newest()])
     try:
         with logged(), Load(sentinels.url, ["one"], threads) as load:

@@ -17,7 +17,7 @@ RULE = FixedWindow(10**9, "365d")
 ONCE = "(logged once; see .notices)"
 DEADLINE = 0.1
 SLOWEST, BACK = DEADLINE + 0.02, 1.5  # seconds, as promised: for an answer, and for the return to Redis
-PATIENCE = 60  # seconds until a drill gives up: far beyond ten times what is promised
+PATIENCE = 60  # seconds until a drill gives up: far beyond ten times the promise
 tolerance = 10.0  # times the promise, to tell an answer from a hang; `make torture` is stricter
 quiet = False  # set by `make torture`: nothing else runs here, so what a busy scheduler may spoil is asserted too
 
@@ -28,7 +28,7 @@ def is_quiet() -> bool:
 
 
 def check_times(slowest: float, back: float = 0.0) -> None:
-    """Raise if an answer, or the return to Redis, took much longer than is promised."""
+    """Raise if an answer, or the return to Redis, took much longer than promised."""
     assert slowest < tolerance * SLOWEST, f"a call took {slowest * 1000:.0f} ms, {SLOWEST * 1000:.0f} are promised"
     assert back < tolerance * BACK, f"Redis decided again after {back:.2f} s, {BACK} are promised"
 
@@ -87,7 +87,7 @@ class Crowd:
         return max(0.0, first - since)
 
     def asked(self, since: float) -> set[int]:
-        """Return the callers that were told something that they asked later than this."""
+        """Return the callers that got an answer to a call that began later than this."""
         return {told.caller for told in list(self.told) if told.begun > since}
 
     def decided(self, since: float) -> dict[int, float]:
@@ -188,12 +188,12 @@ def both(url: str, threads: int, tasks: int) -> Iterator[list[Crowd]]:
 
 
 def until_away(crowds: list[Crowd]) -> None:
-    """Wait until all crowds have found that Redis is away, and said so: tasks come all at once, once a second."""
+    """Wait until all crowds have noticed and logged that Redis is away: tasks ask all at once, once a second."""
     until(lambda: all(crowd.breaker.is_open for crowd in crowds), "Redis is taken to be away")
 
 
 def until_stood_in(crowds: list[Crowd]) -> None:
-    """Wait until every caller has been told something; raise if Redis, which is away, decided any of it."""
+    """Wait until every caller has an answer; raise if Redis, which is away, decided any of them."""
     time.sleep(4 * DEADLINE)  # earlier calls have been answered by now
     since = time.monotonic()
     for crowd in crowds:
@@ -209,7 +209,7 @@ def until_back(crowds: list[Crowd]) -> float:
 
 
 def figure(crowds: list[Crowd], back: float) -> str:
-    """Say how many were told what, and how fast."""
+    """Describe how many calls got which answer, and how fast."""
     answers = sum(len(crowd.told) for crowd in crowds)
     slowest = ", ".join(f"{crowd.callers} {crowd.name} {crowd.slowest() * 1000:.0f} ms" for crowd in crowds)
     return f"{answers:,} answers, slowest of {slowest}; back on Redis within {back:.2f} s"
@@ -230,7 +230,7 @@ def check(crowds: list[Crowd], lines: list[str]) -> None:
 
 
 def without_notices(lines: list[str], crowds: list[Crowd]) -> list[str]:
-    """Return the lines that tell of a change of state; raise if a limiter gave another reason more than once."""
+    """Return the lines about changes of state; raise if a limiter logged any other reason more than once."""
     notices = [line for line in lines if line.endswith(ONCE)]
     reasons = Counter(line.partition(";")[0] for line in notices)
     assert max(reasons.values(), default=0) <= len(crowds), f"logged more than once: {notices}"

@@ -67,7 +67,7 @@ async def _fill(server: RedisServer, keys: int) -> list[tuple[float, Decision]]:
 
 
 def fuzzed(keys: int = 200_000, seed: int = 1) -> str:
-    """Hostile keys, names and costs: no crash, and no two identities share their usage."""
+    """Hostile keys, names and costs: no crash, and no two keys share their usage."""
     server = own_server()
     hostile = _hostile(keys, random.Random(seed))
     try:
@@ -127,7 +127,7 @@ _PIECES = (
 
 
 def _hostile(count: int, chance: random.Random) -> list[Any]:
-    """Make distinct keys that are apt to be taken for one another."""
+    """Make distinct keys that are easily confused."""
 
     def text() -> str:
         return "".join(chance.choices(_PIECES, k=chance.choice((1, 1, 2, 3, 5, 30))))
@@ -167,7 +167,7 @@ _TOLD = ("RateLimit", "RateLimit-Policy", "Retry-After", "Date", "X-RateLimit-Re
 
 
 def headers(requests: int = 50_000, seed: int = 1) -> str:
-    """Hostile headers: no crash, no second identity for one client, and no key that a limiter does not take."""
+    """Hostile headers: no crash, no second key for one client, and no key that a limiter does not accept."""
     chance = random.Random(seed)
     store = MemoryStore(max_keys=1_000)
     limiter = Limiter(FixedWindow(LIMIT, "365d"), store)

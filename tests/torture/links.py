@@ -168,7 +168,7 @@ def black_hole(threads: int = 50, tasks: int = 500, seconds: float = 5.0) -> str
 
 @contextmanager
 def _silent() -> Iterator[tuple[int, Callable[[], int]]]:
-    """A server that takes connections and never says a word."""
+    """A server that accepts connections and never answers."""
     with Proxy(0, mode="freeze") as proxy:
         yield proxy.port, lambda: proxy.connections
 

@@ -198,7 +198,7 @@ def _clients(server: RedisServer) -> int:
 
 
 def fork_redis(times: int = 200, hits: int = 50) -> str:
-    """Children forked from busy threads go on, as their parent does: own connections, own answers, exact totals."""
+    """Children forked from busy threads continue, as their parent does: own connections, own answers, exact totals."""
     server = own_server()
     over = threading.Event()
     wrong: list[int] = []

@@ -28,7 +28,7 @@ RULES = (
 
 
 def flood(keys: int = 10_000_000, room: int = 100_000, traced: int = 1_000_000) -> str:
-    """Ten million distinct keys through a store of 100,000: memory stays flat, and no heavy user is pushed out.
+    """Ten million distinct keys through a store of 100,000: memory stays flat, and no heavy user is evicted.
 
     The first million are traced, in bytes; of the rest, for which that would take an hour, the interpreter counts the
     blocks of memory that are in use.
@@ -90,7 +90,7 @@ def threads(count: int = 16, hits: int = 20_000) -> str:
 
 
 def signals(hits: int = 200_000) -> str:
-    """A signal handler that raises into decisions leaves the store usable and never admits more than the limit."""
+    """A signal handler that raises during decisions leaves the store usable and never admits more than the limit."""
     limiter = Limiter(FixedWindow(10**9, 86_400), clock=ManualClock())
     interrupted = admitted = 0
 
@@ -149,7 +149,7 @@ def fork(times: int = 200) -> str:
 
 
 def clock(rounds: int = 20_000) -> str:
-    """A step back gives nothing and delays by no more than itself; a larger one than a span gives one limit, once."""
+    """A step back admits nothing more and delays by no more than itself; one beyond a span admits one limit, once."""
     chance = random.Random(1)
     for rule in RULES:
         now = ManualClock()

@@ -48,7 +48,7 @@ def own_server() -> RedisServer:
 
 
 def run_all(processes: list[Any]) -> list[int]:
-    """Have processes run; return how they ended. Ctrl-C does not reach them: they are stopped from here."""
+    """Run processes and return their exit codes. Ctrl-C does not reach them: they are stopped from here."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which they inherit
     try:
         for process in processes:

@@ -27,7 +27,7 @@ from tests.torture.crowds import (
 
 
 def restart_empty(restarts: int = 5, limit: int = 1_000) -> str:
-    """A server that forgets everything: each time one limit more is admitted on a key, and not a unit beyond."""
+    """A server that forgets everything: each time, exactly one more limit is admitted on a key."""
     server = _server()
     admitted = stood_in = 0
     with (

@@ -9,7 +9,9 @@ from ratekeeper import rates
 from ratekeeper.algorithms.rule import EMPTY, Step, Variant
 from ratekeeper.algorithms.window import Windowed
 
-State = tuple[int, int, int]  # that moment in whole microseconds, the part of one more, and the limit it is a part by
+State = tuple[
+    int, int, int
+]  # that time in whole microseconds, a fraction of one more, and the limit that is its denominator
 
 
 class Gcra(Windowed):
@@ -31,11 +33,11 @@ class Gcra(Windowed):
         return whole, part, limit
 
     def _usage_at(self, state: State | None, now: int) -> int:
-        """Return the moment from which a decision at `now` starts, in `limit`-ths of a microsecond."""
+        """Return the time from which a decision at `now` starts, in `limit`-ths of a microsecond."""
         if not state:
             return now * self.limit
         whole, part, limit = state
-        part = -(-part * self.limit // limit)  # by another limit under the same name; rounded up
+        part = -(-part * self.limit // limit)  # written with another limit under the same name; rounded up
         return max(whole * self.limit + part, now * self.limit)
 
     def decide(self, state: State | None, now: int, cost: int, consume: bool) -> Step:

@@ -8,7 +8,7 @@ from tests.conformance.model import MODELS, Model
 
 
 class Gcra(Model):
-    """Knows at what moment the key will be untouched."""
+    """Knows when the key will be untouched."""
 
     def __init__(self, limit: int, window: int) -> None:
         self.window = window
@@ -16,7 +16,7 @@ class Gcra(Model):
 
     @property
     def unit(self) -> Fraction:
-        """By how much a unit puts it off, under the limit in force now."""
+        """By how much a unit postpones that, under the current limit."""
         return Fraction(self.window, self.limit)
 
     def forget(self) -> None:

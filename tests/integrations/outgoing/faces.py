@@ -52,7 +52,7 @@ class HttpxFace:
         return Got(response.status_code, response.content)
 
     def stream(self, url, most=None):
-        """Give the chunks of a body as they come, at most so many."""
+        """Return the chunks of a body as they arrive, at most this many."""
         with self.client.stream("GET", url) as response:
             for number, chunk in enumerate(response.iter_bytes(), 1):
                 yield chunk

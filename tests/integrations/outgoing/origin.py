@@ -17,12 +17,12 @@ class Arrival(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What the server answers; None as a status closes the connection instead."""
+    """The server's response; None as a status closes the connection instead."""
 
     status: int | None = 200
     headers: dict[str, str] = {}  # noqa: RUF012 - never changed
     body: Any = b"ok"
-    """Bytes, or a function that is given what sends a chunk."""
+    """Bytes, or a function that gets a function to send a chunk."""
     before: Callable[[], object] = bool
     """Called before the answer."""
 
@@ -58,7 +58,7 @@ class Origin:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # all clients of a test may connect at a time
+    request_queue_size = 128  # all clients of a test may connect at once
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -91,7 +91,7 @@ def test_a_key_is_inspected_where_it_is(empty):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.algorithm)
 def test_layers_on_several_nodes_admit_the_tightest_and_keep_nothing_of_what_was_voided(empty, rule):
-    """Threads with stores of their own race for the tightest layer; who loses gives the others back."""
+    """Threads with stores of their own race for the tightest layer; the losers give the others back."""
     users, tenant, everybody = [f"user {number}" for number in range(4)], "a tenant", "everybody"
     rules = {"user": rule, "tenant": type(rule)(*_with_limit(rule, 120)), "all": type(rule)(*_with_limit(rule, 90))}
     admitted = dict.fromkeys(users, 0)
@@ -487,7 +487,7 @@ def test_a_node_that_is_away_takes_only_its_own_keys_with_it():
             assert limiter.store.is_away
             with Limiter(FixedWindow(1, "365d"), cluster.url, deadline=1.0, on_error="raise") as strict:
                 strict.hit(keys[1])
-                with pytest.raises(RateLimited):  # which the node that is away has no part in
+                with pytest.raises(RateLimited):  # the node that is away has no part in it
                     strict.wait(keys[1], timeout=0.01)
             assert [breaker.openings for breaker in limiter.store.node_breakers.values() if breaker.is_open] == [1]
             cluster.masters[0].start()

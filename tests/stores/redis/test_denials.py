@@ -41,7 +41,7 @@ def calls(client):
 
 
 def asks(client, action):
-    """How many times Redis is called for this."""
+    """How many times this calls Redis."""
     before = calls(client)
     action()
     return calls(client) - before

@@ -48,7 +48,7 @@ def face(request):
 
 @pytest.fixture(params=servers.programs())
 def each(request):
-    """A client of each server that there is, which is empty and has no user."""
+    """A client of each server; the server is empty and has no users."""
     server = servers.RedisServer(servers.programs()[request.param])
     with redis.Redis(port=server.port) as client:
         yield client
@@ -56,7 +56,7 @@ def each(request):
 
 
 def user(client, permissions):
-    """Make a user with these permissions and no others; return the URL to be that user."""
+    """Make a user with these permissions and no others; return a URL with that user."""
     client.flushall()
     client.script_flush()
     client.execute_command("ACL", "SETUSER", "limiter", "reset", "on", ">password", *permissions)
@@ -73,7 +73,7 @@ def limiter_on(face, url, rules=ALL, **options):
 
 
 def do_everything(limiter):
-    """Have every command of the store executed; return how many bytes the keys take."""
+    """Make the store use all of its commands; return how many bytes the keys take."""
     for _ in range(70):  # more entries than a block of a log has
         limiter.hit("k")
     limiter.peek("k")
@@ -186,7 +186,7 @@ def test_a_forecast_that_may_not_look_says_so_once(server, client, caplog, left_
     with Limiter(SlidingWindowLog(2, 3_600), url, deadline=30) as limiter:
         with pytest.raises(StoreUnavailable, match="NoPermissionError"):
             limiter.inspect("k")
-        for _ in range(2):  # as a wait does that has others before it
+        for _ in range(2):  # as a wait with other callers ahead does
             with suppress(StoreUnavailable):
                 inside.below(limiter).snapshot(inside.demands(limiter, "k"))
     assert "NoPermissionError" in the_line(caplog, MISSING)

@@ -33,7 +33,7 @@ def client(server, **options):
 
 
 def degraded(face, caplog, url, rule="fixed-window 100/day"):
-    """Hit three times; return what the log says of it, which must be one line."""
+    """Hit three times; return what is logged, which must be one line."""
     limiter = FACES[face](rule, url, deadline=5)
     try:
         assert [limiter.hit("k").degraded for _ in range(3)] == [True] * 3

@@ -77,7 +77,7 @@ def test_without_a_master_and_a_sentinel_nobody_else_is_asked(sentinels):
 
 
 def test_a_planned_failover_reaches_no_caller(sentinels):
-    """The old master goes on answering, read-only; what it refuses is sent to the new one."""
+    """The old master still answers, read-only; writes that it refuses are sent to the new one."""
     with Limiter(RULE, sentinels.url, **STRICT) as limiter:
         remaining = limiter.hit("planned").remaining
         before = sentinels.master

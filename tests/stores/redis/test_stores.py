@@ -164,7 +164,7 @@ def test_tasks_that_ask_in_one_turn_share_two_calls(server, client):
 
 
 async def half_leave(limiter, tasks, after):
-    """Ask for the same in so many tasks, and cancel every second one after some seconds; return how they end."""
+    """Make one hit in each of these tasks; cancel every second one after some seconds, and return the other results."""
     calls = [asyncio.create_task(limiter.hit("k")) for _ in range(tasks)]
     await asyncio.sleep(after)
     for call in calls[::2]:
@@ -178,7 +178,7 @@ def test_of_tasks_that_ask_the_same_each_gets_its_own_answer_and_who_leaves_earl
     async def scenario():
         async with AsyncLimiter("fixed-window 100/year", server.url, **STRICT) as limiter:
             await limiter.hit("k")
-            decisions = await half_leave(limiter, 40, 0)  # when all have asked, and nothing was sent
+            decisions = await half_leave(limiter, 40, 0)  # after all have asked, before anything is sent
             return [decision.remaining for decision in decisions], (await limiter.peek("k")).remaining
 
     remaining, left = asyncio.run(scenario())
@@ -625,7 +625,7 @@ def test_waits_with_a_timeout_open_no_more_connections_than_there_are_calls(serv
         (80, 100, 1, True),
         (81, 100, 1, False),  # hardly any time was left
         (20, 100, 40, True),
-        (21, 100, 40, False),  # Redis takes 40 ms just now: this one waited too long for another call of ours
+        (21, 100, 40, False),  # Redis takes 40 ms at the moment: this one waited too long for an earlier batch
         (10, 100, 80, True),  # it had nearly all of its time
         (11, 100, 80, False),
     ],
@@ -636,7 +636,7 @@ def test_a_call_tells_that_redis_is_away_unless_it_waited_in_our_queue_for_too_l
 
 
 def test_a_later_part_of_a_request_that_had_little_time_left_does_not_tell_that_redis_is_away(server, client):
-    """Of its second it has 15 ms: in threads, and in an event loop."""
+    """It has 15 ms left of its second: in threads, and in an event loop."""
     sync, loops = (kind("fixed-window 9/year", server.url, **STRICT) for kind in (Limiter, AsyncLimiter))
     part = inside.demands(sync, "k")
 
@@ -713,7 +713,7 @@ def test_a_call_that_was_sent_late_does_not_tell_that_redis_is_away_though_its_l
 
 def test_a_leader_with_little_time_left_does_not_bound_the_call_of_others(server, client):
     class Crowded(thread_batches.ThreadBatches):
-        """Lets the hasty one lead, and send nothing before another has come along."""
+        """Lets the hasty caller lead, and send nothing before another one waits."""
 
         def _serve(self, leader):
             if leader.ends_ns < stopwatch() + 20_000_000_000:
@@ -989,7 +989,7 @@ def test_an_answer_in_small_pieces_does_not_outlast_the_deadline(kind):
 
 
 def _drip(listening, stop):
-    """Answer with the digits of a number that does not end for long."""
+    """Answer with the digits of a number that goes on for a long time."""
     connection, _ = listening.accept()
     with connection, suppress(OSError):
         welcomed(connection)
@@ -1026,7 +1026,7 @@ async def done(result):
 
 
 def _answer_too_often(listening):
-    """Answer the first call of each connection three times; what remains is the number of the connection."""
+    """Answer the first call of each connection three times; `remaining` is the number of the connection."""
     with suppress(OSError), ExitStack() as stack:
         for number in (1, 2):
             connection, _ = listening.accept()
@@ -1085,7 +1085,7 @@ def test_a_store_that_is_closed_under_way_keeps_nobody_waiting_and_nothing_open(
 
 def test_a_thread_may_take_the_last_connection_from_who_closes_the_store(limiter):
     class Emptied(list):
-        """Has one, until it is reached for."""
+        """Seems to have one item until it is taken."""
 
         def __len__(self):
             return 1

@@ -76,7 +76,7 @@ def test_a_sentinel_that_cannot_name_the_master_is_asked_last_the_next_time(usel
 
 
 def test_of_a_master_that_is_away_another_sentinel_is_asked():
-    """The one that named it may be cut off from the others, and name it for ever."""
+    """The sentinel that reported it may be cut off from the others, and report it for ever."""
     sentinel = Sentinel(CONNECTING, CONNECTING, [ONE, TWO], "a-master")
     gone, master = THREE, FOUR
     replies = {ONE: named(gone), TWO: named(master), gone: Unsent(), master: b"decided"}
@@ -96,7 +96,7 @@ def test_what_a_master_refuses_that_has_become_a_replica_is_sent_to_the_next(ref
 
 
 def test_of_a_node_that_is_away_another_node_is_asked():
-    """The one that told where the slot is may be cut off from the others, and tell so for ever."""
+    """The node that reported the slot may be cut off from the others, and report it for ever."""
     cluster = Cluster(CONNECTING, [ONE, TWO])
     gone, master = THREE, FOUR
     replies = {ONE: slots_of(gone), TWO: slots_of(master), gone: Unsent(), master: b"decided"}
