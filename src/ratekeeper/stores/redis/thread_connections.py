@@ -10,6 +10,7 @@ import select
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import repeat, starmap
 from typing import Any
 
 from ratekeeper import flows
@@ -210,7 +211,7 @@ class _ThreadConnection:
         pack = redis_client.packer()
         packed = self.pack_commands(commands) if pack is None else [b"".join(map(pack, commands))]  # type: ignore[attr-defined]
         self.send_packed_command(packed)
-        return [self._parser.read_response() for _ in commands]
+        return list(starmap(self._parser.read_response, repeat((), len(commands))))
 
     def tell_socket(self) -> None:
         """Set the socket's time-out to the time left, unless it is close to that already."""
