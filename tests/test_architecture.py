@@ -180,7 +180,7 @@ MAY_IMPORT = {
     "http.headers": "algorithms clock decision errors http.structured rates",
     "http.http_limiter": "algorithms http.headers",
     "http.url_paths": "errors rates",
-    "http.chosen_rules": "errors rules",
+    "http.chosen_rules": "errors rates rules",
     "http.parse": "clock http.structured",
     "http.routes": "errors http.client_keys http.request http.url_paths limiter rates rules ruleset",
     "http.route_limits": (

@@ -36,7 +36,17 @@ def verdicts(gate, count, **request):
 
 
 DENYING = [
-    *("0/minute", "0/m", "0 per minute", "00/minute", " 0/minute ", "fixed-window 0/15minutes", "0/s burst 10"),
+    *(
+        "0/minute",
+        "0/m",
+        "0 per minute",
+        "00/minute",
+        " 0/minute ",
+        "0   /  minute",
+        "fixed-window   0/minute",
+        "fixed-window 0/15minutes",
+        "0/s burst 10",
+    ),
     *("10/s burst 0", "leaky-bucket 0/s burst 20 shaping", "token-bucket 10/s burst 0", "100/minute; 0/hour"),
     *("blocked", "Blocked", " blocked ", "10/s; blocked", "unlimited; blocked"),
     *(["10/s", "0/minute"], ("blocked",), {"user": "10/s", "all": "0/s"}, {"user": "blocked", "all": ONE}),
@@ -121,7 +131,15 @@ BAD = [
         [[]],
         [None, 0],
     ),
-    *({"user": ["1/s"]}, {"user": "1/s; 2/s"}, {5: "1/s"}, {"user": 0}, {"user": b""}, ";".join(["1/s"] * 1000)),
+    *(
+        {"user": ["1/s"]},
+        {"user": "1/s; 2/s"},
+        {5: "1/s"},
+        {"user": 0},
+        {"user": b""},
+        ";".join(["1/s"] * 1000),
+        ";".join(["0/s"] * 5000),
+    ),
 ]
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ratekeeper.errors import InvalidRule
-from ratekeeper.rules import parse
+from ratekeeper.rates import MAX_CHARACTERS
+from ratekeeper.rules import MAX_IN_TEXT, parse
 
 _ZERO_RATE = re.compile(r"((?:[^\W\d_][\w-]*\s+)?)0[0_]*(?=\s*(?:/|per\b))", re.IGNORECASE)
 _ZERO_BURST = re.compile(r"(?<=\s)(burst\s+)0[0_]*(?=\s|$)", re.IGNORECASE)
@@ -38,32 +39,36 @@ _BLOCKED = ChosenRules(None, is_blocked=True)
 
 def chosen(rules: Any) -> ChosenRules:
     """Handle "unlimited", which limits nothing, and "blocked" or a rate of 0, which deny everything."""
+    if rules is None:
+        return _UNLIMITED
     if isinstance(rules, Mapping):
         each = {name: _limited(rule) for name, rule in rules.items()}
         if "blocked" in each.values():
             return _BLOCKED
-        left = {name: rule for name, rule in each.items() if rule is not None}
+        left = {name: rule for name, rule in each.items() if rule != "unlimited"}
         unlimited = tuple(name for name in each if name not in left)
         return _UNLIMITED if unlimited and not left else ChosenRules(left, unlimited)
     if isinstance(rules, str) or not isinstance(rules, Iterable):
         rule = _limited(rules)
-        return _UNLIMITED if rule is None else _BLOCKED if rule == "blocked" else ChosenRules(rule)
+        return _UNLIMITED if rule == "unlimited" else _BLOCKED if rule == "blocked" else ChosenRules(rule)
     given = [_limited(rule) for rule in rules]
     if "blocked" in given:
         return _BLOCKED
-    limited = [rule for rule in given if rule is not None]
+    limited = [rule for rule in given if rule != "unlimited"]
     return _UNLIMITED if given and not limited else ChosenRules(limited)
 
 
 def _limited(rule: Any) -> Any:
-    """Return the part of a rule or text that limits something, None if there is none; "blocked" if it denies all."""
+    """Return the part of a rule or text that limits something: "unlimited" if none does, "blocked" if it denies all."""
     if not isinstance(rule, str):
         return rule
-    parts = [part.strip() for part in re.split(r"[;,|]", rule)]
+    if len(rule) > MAX_IN_TEXT * (MAX_CHARACTERS + 1):
+        return rule  # too long to be valid
+    parts = [" ".join(part.split()) for part in re.split(r"[;,|]", rule)]
     if any(part.lower() == "blocked" or _admits_nothing(part) for part in parts):
         return "blocked"
     limited = [part for part in parts if part.lower() != "unlimited"]
-    return "; ".join(limited) if limited else None
+    return "; ".join(limited) if limited else "unlimited"
 
 
 def _admits_nothing(text: str) -> bool:
