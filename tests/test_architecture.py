@@ -100,6 +100,7 @@ MAY_IMPORT = {
         "errors flows stores.redis.redis_errors stores.redis.script stores.redis.topology stores.redis.urls"
     ),
     "stores.redis.semaphore": "clock errors stores.redis.redis_errors",
+    "stores.redis.tls": "",
     "stores.redis.jobs": "clock stores.redis.redis_errors",
     "stores.redis.thread_jobs": "clock stores.redis.jobs stores.redis.semaphore",
     "stores.redis.asyncio_jobs": "clock stores.redis.jobs stores.redis.redis_errors",
@@ -113,13 +114,13 @@ MAY_IMPORT = {
     "stores.redis.split": "flows stores.protocol stores.redis.redis_errors stores.redis.wire",
     "stores.redis.thread_connections": (
         "clock flows stores.protocol stores.redis.redis_client stores.redis.redis_errors stores.redis.routing "
-        "stores.redis.semaphore stores.redis.servers stores.redis.thread_jobs stores.redis.topology stores.redis.urls "
-        "stores.redis.wire"
+        "stores.redis.semaphore stores.redis.servers stores.redis.thread_jobs stores.redis.tls stores.redis.topology "
+        "stores.redis.urls stores.redis.wire"
     ),
     "stores.redis.asyncio_connections": (
         "clock errors flows stores.protocol stores.redis.asyncio_jobs stores.redis.redis_client "
-        "stores.redis.redis_errors stores.redis.routing stores.redis.servers stores.redis.topology stores.redis.urls "
-        "stores.redis.wire"
+        "stores.redis.redis_errors stores.redis.routing stores.redis.servers stores.redis.tls stores.redis.topology "
+        "stores.redis.urls stores.redis.wire"
     ),
     "stores.redis.thread_batches": (
         "clock errors stores.breaker stores.protocol stores.redis.batching stores.redis.redis_errors "
@@ -406,7 +407,7 @@ def test_a_private_name_is_used_elsewhere_only_if_a_third_party_has_no_public_on
 @pytest.mark.parametrize("path", CORE, ids=name_of)
 def test_the_core_imports_nothing_outside_of_the_standard_library(path):
     roots = {name.split(".")[0] for name in imports(path)}
-    clients = ("stores/redis/redis_client.py", "stores/redis/thread_connections.py")
+    clients = ("stores/redis/redis_client.py", "stores/redis/thread_connections.py", "stores/redis/tls.py")
     client = {"redis", "hiredis", "async_timeout"} if name_of(path) in clients else set()
     assert roots - set(sys.stdlib_module_names) - {"ratekeeper"} <= client
 

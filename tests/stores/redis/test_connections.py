@@ -6,6 +6,8 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import threading
+import time
 
 import pytest
 import redis
@@ -14,9 +16,10 @@ import trustme
 
 from ratekeeper import Limiter, StoreUnavailable
 from ratekeeper.stores import AsyncRedisStore, RedisStore
-from tests import clusters, servers
+from tests import clusters, inside, servers
 from tests.answering import Answering
 from tests.faces import FACES, loop
+from tests.proxy import Proxy
 
 STRICT = {"on_error": "raise", "deadline": 30}
 STORES = {"Limiter": RedisStore, "AsyncLimiter": AsyncRedisStore}
@@ -37,10 +40,14 @@ def limiter_on(face, store, rules="fixed-window 3/year"):
         yield limiter
     finally:
         limiter.close()
-        if face == "AsyncLimiter":
-            loop.run_until_complete(limiter.store.close())
-        else:
-            limiter.store.close()
+        close(face, limiter.store)
+
+
+def close(face, store):
+    if face == "AsyncLimiter":
+        loop.run_until_complete(store.close())
+    else:
+        store.close()
 
 
 def decisions(face, store):
@@ -114,6 +121,42 @@ def tls(speaks_tls):
 def test_tls(face, tls, scheme):
     port, authority = tls
     assert decisions(face, f"{scheme}://127.0.0.1:{port}?ssl_ca_certs={authority}") == EXACTLY_THREE
+
+
+def test_certificates_are_read_once_and_where_nobody_waits_for_them(face, tls, monkeypatch):
+    port, authority = tls
+    read, make = [], ssl.create_default_context
+
+    def create_default_context(*arguments, **options):
+        read.append(threading.current_thread())
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(ssl, "create_default_context", create_default_context)
+    with limiter_on(face, f"rediss://127.0.0.1:{port}?ssl_ca_certs={authority}") as limiter:
+        for remaining in (2, 1, 0):
+            assert limiter.hit("k").remaining == remaining
+            close(face, limiter.store)
+    assert len(read) == 1
+    assert read[0] is not threading.current_thread()
+
+
+def test_a_handshake_that_stalls_costs_a_caller_its_deadline(face):
+    with Proxy(0, mode="freeze") as proxy:
+        limiter = FACES[face]("1/s", f"rediss://127.0.0.1:{proxy.port}", deadline=0.2)
+        begun = time.monotonic()
+        assert limiter.hit("k").degraded
+        assert time.monotonic() - begun < 2  # ten times the deadline tells a hang
+        limiter.close()
+
+
+def test_an_untrusted_server_is_refused_though_the_certificates_were_read_before(face, tls):
+    port, _ = tls
+    with limiter_on(face, f"rediss://127.0.0.1:{port}") as limiter:
+        for _ in range(2):
+            inside.second_passed(limiter.store)
+            with pytest.raises(StoreUnavailable) as raised:
+                limiter.hit("k")
+            assert isinstance(raised.value.__cause__.__context__, ssl.SSLCertVerificationError)
 
 
 def test_a_client_that_speaks_tls(face, tls):

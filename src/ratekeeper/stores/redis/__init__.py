@@ -12,7 +12,7 @@ A request goes down a stack of layers and its outcome comes up again; threads an
 
 Reading order: `thread_store`, then down the stack for threads; the stack for event loops has the same shape. Then
 `wire` for what is sent and read, `script` and `main.lua` for what the server does with it, and `redis_errors` for what
-can go wrong. `urls` and `redis_client` say how to connect; `semaphore` lets a few threads in at a time.
+can go wrong. `urls`, `redis_client` and `tls` say how to connect; `semaphore` lets a few threads in at a time.
 
 Words: a *request* is a sequence of demands that are decided together. A *batch* is a group of requests that are
 sent together. An *exchange* sends commands to one server, once, and reads the replies. A cluster spreads keys over

@@ -16,8 +16,9 @@ from ratekeeper.stores.redis.asyncio_jobs import TaskJobs
 from ratekeeper.stores.redis.redis_errors import LATE, Result, Unanswered, Unsent, interrupted, unavailable
 from ratekeeper.stores.redis.routing import Bundle, send
 from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, Within, time_for_each
+from ratekeeper.stores.redis.tls import share_context
 from ratekeeper.stores.redis.topology import Command
-from ratekeeper.stores.redis.urls import NodeAddress
+from ratekeeper.stores.redis.urls import NodeAddress, is_sentinel
 from ratekeeper.stores.redis.wire import decode
 
 _TRIES = 3  # connections that a caller waits for
@@ -157,6 +158,7 @@ class AsyncioConnections:
         timeout_at = redis_client.timeout_at()
         try:
             async with timeout_at(self._loop.time() + (ends_ns - stopwatch()) / 1e9):
+                await share_context(connection, servers.tls_contexts, is_sentinel(node))
                 await connection.connect()
                 await flows.run_async(servers.welcome(node, functools.partial(self._replies, connection)))
         except BaseException as error:

@@ -27,7 +27,7 @@ from ratekeeper.stores.redis.redis_errors import (
 )
 from ratekeeper.stores.redis.routing import Bundle, Link, send
 from ratekeeper.stores.redis.topology import Command
-from ratekeeper.stores.redis.urls import NodeAddress
+from ratekeeper.stores.redis.urls import NodeAddress, is_sentinel
 from ratekeeper.stores.redis.wire import NOTHING, Codec, decode, slot_of
 
 _LONG_NS = 1_000_000_000
@@ -50,6 +50,7 @@ class Servers:
         self.breaker = Breaker(shown)
         self.node_breakers: dict[NodeAddress, Breaker] = {}
         self.checked: set[NodeAddress | None] = set()  # servers that need not be asked anything but decisions
+        self.tls_contexts: dict[bool, Any] = {}  # for connections to sentinels, and for all others
         self._refusing: set[NodeAddress | None] = set()  # servers that refused to write
         self._took_ns: dict[NodeAddress | None, int] = {}  # how long the latest welcome took: one exchange
         self._shown = shown
@@ -92,7 +93,7 @@ class Servers:
 
     def welcome(self, node: NodeAddress | None, exchange: Callable[[Sequence[Command]], Any]) -> Flow[None]:
         """Make sure that a server to which there is a new connection knows the script, so that one exchange decides."""
-        if node and node.is_sentinel:
+        if is_sentinel(node):
             return
         sent_ns = stopwatch()
         (reply,) = yield exchange([_NO_REQUEST])
@@ -116,7 +117,7 @@ class Servers:
 
     def with_question(self, node: NodeAddress | None, commands: Sequence[Command]) -> Sequence[Command]:
         """Return the commands for a server that is not in `checked`, followed by what to ask it."""
-        if node and node.is_sentinel:
+        if is_sentinel(node):
             return commands
         if node not in self._refusing:
             return (*commands, _POLICY)

@@ -22,8 +22,9 @@ from ratekeeper.stores.redis.routing import Bundle, send
 from ratekeeper.stores.redis.semaphore import SignalSafeSemaphore
 from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, Within, time_for_each
 from ratekeeper.stores.redis.thread_jobs import ThreadJobs
+from ratekeeper.stores.redis.tls import thread_context
 from ratekeeper.stores.redis.topology import Command
-from ratekeeper.stores.redis.urls import NodeAddress
+from ratekeeper.stores.redis.urls import NodeAddress, is_sentinel
 from ratekeeper.stores.redis.wire import decode
 
 _TRIES = 3  # connections that a caller waits for
@@ -147,6 +148,9 @@ class ThreadConnections:
         connection = redis_client.connection_of((thread_connection(kind), arguments))  # type: ignore[arg-type]  # a class is hashable
         connection.ends_ns = ends_ns
         try:
+            if is_sentinel(node) not in servers.tls_contexts:
+                servers.tls_contexts[is_sentinel(node)] = thread_context(kind, arguments)
+            connection.tls_context = servers.tls_contexts[is_sentinel(node)]
             connection.connect()
             flows.run(servers.welcome(node, connection.exchange))
         except BaseException as error:
@@ -169,7 +173,7 @@ class ThreadConnections:
 @functools.cache
 def thread_connection(kind: Any) -> type[Any]:
     """Return a subclass of a redis-py connection whose every socket operation gets the time left."""
-    return type("ThreadConnection", (_ThreadConnection, kind), {})
+    return type("ThreadConnection", (_ThreadConnection, kind), {"kind": kind})
 
 
 class _ThreadConnection:
@@ -177,7 +181,9 @@ class _ThreadConnection:
 
     _sock: Any
     _parser: Any
+    kind: Any
     ends_ns = 0
+    tls_context: Any = None
     _poll: Any = None
     _socket_has_ns = 0  # the time-out last set on the socket
 
@@ -195,6 +201,16 @@ class _ThreadConnection:
         pass
 
     socket_connect_timeout = socket_timeout
+
+    def _connect(self) -> Any:
+        if self.tls_context is None:
+            return super()._connect()  # type: ignore[misc]
+        plain = super(self.kind, self)._connect()  # type: ignore[misc]
+        try:
+            return self.tls_context.wrap_socket(plain, server_hostname=self.host)  # type: ignore[attr-defined]
+        except BaseException:
+            plain.close()
+            raise
 
     def is_usable(self) -> bool:
         """Return whether the connection is open and has nothing unexpected to read."""

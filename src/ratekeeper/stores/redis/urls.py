@@ -28,6 +28,11 @@ class NodeAddress(NamedTuple):
     is_sentinel: bool = False
 
 
+def is_sentinel(address: NodeAddress | None) -> bool:
+    """Return whether an address is that of a sentinel."""
+    return address is not None and address.is_sentinel
+
+
 class StoreUrl(NamedTuple):
     """The parts of a URL."""
 
