@@ -93,6 +93,12 @@ def test_it_runs_as_a_program():
     assert "fixed-window 10/10s                    40       40      0 20 of 10 +20 -0 50 %\n" in result.stdout
 
 
+def test_python_runs_the_package():
+    asked = subprocess.run([sys.executable, "-m", "ratekeeper", "--help"], capture_output=True, check=False, text=True)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout.startswith("usage: ratekeeper [-h]")
+
+
 def test_an_interrupt_ends_it_quietly(tmp_path):
     times = tmp_path / "times"
     os.mkfifo(times)

@@ -78,7 +78,16 @@ def test_json_is_the_whole_decision(capsys, url):
         "fixed-window 2/day": 2,
         "sliding-window-counter 1/hour": 1,
     }
-    assert call(capsys, "reset", "1/hour", "eve", "--store", url, "--json") == (0, '{"ok": true}', "")
+    assert call(capsys, "reset", "1/hour", "eve", "--store", url, "--json") == (0, '{"ok": true, "found": false}', "")
+
+
+def test_a_reset_tells_a_key_that_was_never_used(capsys, url):
+    where = ("--store", url, "--name", "mail", "--prefix", "app")
+    told = "nobody: nothing to reset; no usage is stored for this key under rule 'mail' and prefix 'app'"
+    assert call(capsys, "reset", "1/day", "nobody", *where) == (0, told, "")
+    call(capsys, "hit", "1/day", "nobody", *where)
+    assert call(capsys, "reset", "1/day", "nobody", *where, "--json") == (0, '{"ok": true, "found": true}', "")
+    assert call(capsys, "reset", "1/day", "nobody", *where) == (0, told, "")
 
 
 def test_a_name_and_a_prefix_reach_what_an_application_stores(capsys, url):

@@ -1,6 +1,8 @@
 """What Limiter and AsyncLimiter do alike, each case on both; and what only Limiter does."""
 
+import copy
 import functools
+import json
 import logging
 import math
 import pickle
@@ -851,10 +853,28 @@ def test_rate_limited_says_when_the_cost_can_never_fit(clock):
     assert str(RateLimited(limiter.hit("a", 4))) == "rate limit 'api' exceeded; the cost can never fit into 3"
 
 
-def test_rate_limited_survives_pickling(clock):
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_rate_limited_survives_copying_and_pickling(clock, copied):
     error = RateLimited(Limiter(FixedWindow(1, 60), clock=clock).hit("a", 2))
-    copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), copy.decision, str(copy)) == (RateLimited, error.decision, str(error))
+    other = copied(error)
+    assert (type(other), other.decision, str(other)) == (RateLimited, error.decision, str(error))
+
+
+@pytest.mark.parametrize("made", [RateLimited, type("RateLimited", (Exception,), {})])
+def test_rate_limited_that_is_made_again_from_json_says_its_text(clock, made):  # by Celery's result backend, say
+    limiter = Limiter({"a": FixedWindow(1, 60), "b": FixedWindow(1, 3600)}, clock=clock)
+    limiter.hit("k")
+    error = RateLimited(limiter.hit("k"))
+    assert str(made(*json.loads(json.dumps(error.args)))) == "rate limit 'b' exceeded; try again in 2760.000 s"
+
+
+def test_rate_limited_without_its_decision_says_where_that_is():
+    error = RateLimited("rate limit 'a' exceeded")
+    assert not hasattr(error, "decision")
+    with pytest.raises(AttributeError, match=r"made from its text, .*; the decision is on the original"):
+        _ = error.decision
+    with pytest.raises(AttributeError, match="'RateLimited' object has no attribute 'color'"):
+        _ = error.color
 
 
 def test_every_error_has_one_root():

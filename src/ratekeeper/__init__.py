@@ -20,8 +20,8 @@ Reading order:
 - `flows` runs logic that is written once in threads and in tasks; `clock` provides the time; `forks` renews locks and
   connections in a forked child; `testing` has helpers for your tests.
 - `http/` and `integrations/` limit web applications and clients.
-- `service/` is the HTTP service, and `playground/` its page. `cli` is the command line: `commands` has `hit`, `peek`
-  and `reset`, `simulate/` the simulation, and `subcommands` what all commands share.
+- `service/` is the HTTP service, and `playground/` its page. `cli`, which `__main__` also runs, is the command line:
+  `commands` has `hit`, `peek` and `reset`, `simulate/` the simulation, and `subcommands` what all commands share.
 """
 
 from ratekeeper.algorithms import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket

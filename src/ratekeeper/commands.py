@@ -115,9 +115,7 @@ def run(command: str, options: argparse.Namespace) -> int:
             rules, options.store, prefix=options.prefix, on_error="raise", deadline=options.deadline
         ) as limiter:
             if command == "reset":
-                limiter.reset(options.key)
-                _say(json.dumps({"ok": True}) if options.json else f"{options.key}: reset")
-                return ALLOWED
+                return _reset(limiter, options)
             decision = getattr(limiter, command)(options.key, options.cost)
     except (InvalidRule, TypeError, StoreUnavailable) as error:
         hint = ""
@@ -127,6 +125,19 @@ def run(command: str, options: argparse.Namespace) -> int:
         return FAILED
     _say(json.dumps(as_json(decision)) if options.json else _in_words(decision))
     return ALLOWED if decision.allowed else DENIED
+
+
+def _reset(limiter: Limiter, options: argparse.Namespace) -> int:
+    found = any(seen.raw is not None for seen in limiter.inspect(options.key).values())
+    limiter.reset(options.key)
+    if options.json:
+        _say(json.dumps({"ok": True, "found": found}))
+    elif found:
+        _say(f"{options.key}: reset")
+    else:
+        where = f"rule {' or '.join(map(repr, limiter.rules))} and prefix {options.prefix!r}"
+        _say(f"{options.key}: nothing to reset; no usage is stored for this key under {where}")
+    return ALLOWED
 
 
 def as_json(decision: Decision) -> dict[str, Any]:

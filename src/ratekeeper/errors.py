@@ -12,7 +12,7 @@ A value of the wrong type raises a plain ``TypeError``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ratekeeper.decision import Decision
@@ -42,11 +42,31 @@ class StoreUnavailable(RatekeeperError):
 
 
 class RateLimited(RatekeeperError):
-    """The request is not admitted, or not in time; ``decision`` says why and when to retry."""
+    """The request is not admitted, or not in time; ``decision`` says why and when to retry.
 
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(decision)
-        self.decision = decision
+    ``args`` holds only the text, so that an error that is made again from ``args`` in JSON, as Celery's result backend
+    does, has the same text. Such an error has no ``decision``; one that was pickled or copied has it.
+    """
+
+    decision: Decision
+
+    def __init__(self, decision: Decision | str) -> None:
+        if isinstance(decision, str):
+            super().__init__(decision)
+        else:
+            super().__init__(_text(decision))
+            self.decision = decision
+
+    if not TYPE_CHECKING:  # for type checkers, `decision` is always there
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "decision":
+                raise AttributeError("this error was made from its text, as from JSON; the decision is on the original")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __str__(self) -> str:
-        return f"rate limit {self.decision.rule!r} exceeded; {self.decision.advice}"
+        return _text(self.decision) if hasattr(self, "decision") else super().__str__()
+
+
+def _text(decision: Decision) -> str:
+    return f"rate limit {decision.rule!r} exceeded; {decision.advice}"

@@ -162,10 +162,11 @@ class Limiter(_Limiter):
     bytes or int, a tuple of these, or a mapping with a key for each rule; `cost` is an int, or a mapping as well.
 
     `clock` returns integer nanoseconds and replaces the store's own clock. `prefix` begins every stored key: limiters
-    with different prefixes never share usage. `on_error` determines decisions while the store cannot answer ("local",
-    "open", "closed", "raise"), and `deadline` bounds the time of a decision, in seconds. `enabled=False` admits
-    everything without the store. `on_decision(key, decision)` is called for every hit and wait; its errors are logged.
-    `notices` counts and logs the decisions that did not follow the rules in the store; limiters may share one.
+    on one store share the usage of equal rules if their prefixes are equal, and share nothing otherwise. `on_error`
+    determines decisions while the store cannot answer ("local", "open", "closed", "raise"), and `deadline` bounds the
+    time of a decision, in seconds. `enabled=False` admits everything without the store. `on_decision(key, decision)`
+    is called for every hit and wait; its errors are logged. `notices` counts and logs the decisions that did not
+    follow the rules in the store; limiters may share one.
 
     For a store that may be away: `local_share` is the part of the limits, rounded up, that this process enforces with
     `on_error="local"`, such as 1/8 for one of eight processes. `lease`, in seconds, lets the process take a slice of a
