@@ -148,7 +148,7 @@ MAY_IMPORT = {
         "stores.redis.redis_errors stores.redis.servers stores.redis.split stores.redis.urls"
     ),
     "stores.redis.base_store": (
-        "algorithms.rule clock flows forks stores.protocol stores.redis.denials stores.redis.redis_errors "
+        "clock errors flows forks stores.protocol stores.redis.denials stores.redis.redis_errors "
         "stores.redis.routing stores.redis.servers stores.redis.topology stores.redis.urls stores.redis.wire"
     ),
     "stores.redis.thread_store": (

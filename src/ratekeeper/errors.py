@@ -41,6 +41,17 @@ class StoreUnavailable(RatekeeperError):
         """Whether the store did answer, but could not decide this request."""
 
 
+def damaged_key(rule: str, algorithm: str) -> StoreUnavailable:
+    """Return the error for a key whose stored value is no state of its rule. The key may tell who somebody is."""
+    key = f"a key of rule {repr(rule)[:200]}"
+    return StoreUnavailable(
+        f"{key} holds something else than a {algorithm}, or was damaged",
+        away=False,
+        answered=True,
+        reason=f"{key} cannot be read; reset it, or use another prefix",
+    )
+
+
 class RateLimited(RatekeeperError):
     """The request is not admitted, or not in time; ``decision`` says why and when to retry.
 

@@ -81,7 +81,11 @@ local function decide(rule, state, now, cost, consume)
   return state, 1, left, 0, lead + time_to_drain(rule, whole, part), delay
 end
 
-local step = {decide = decide, size = 4, write = write_numbers}
+local function is_state(state)
+  return state[2] < state[4] and state[4] <= MAX_RATE_PART -- so the period is not 0
+end
+
+local step = {decide = decide, size = 4, is_state = is_state, write = write_numbers}
 if alone then -- a single hit needs no more
   return step
 end

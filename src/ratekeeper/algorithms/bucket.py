@@ -78,6 +78,8 @@ class Bucket(Rule):
 
     def load(self, value: Sequence[int]) -> State:
         whole, part, at, period_us = value
+        if not part < period_us <= rates.MAX_RATE_PART:
+            raise ValueError(f"{part} in {period_us} is no level")
         return _packed(whole * period_us + part, at, period_us)
 
     def dump(self, state: State) -> str:

@@ -127,7 +127,9 @@ class Rule:
         return self.limit, self.window_us, 0, 0
 
     def load(self, value: Any) -> Any:
-        """Return the state that the step in Lua stored as this value."""
+        """Return the state that the step in Lua stored as this value; raise ValueError if it cannot have stored it."""
+        if len(value) != self.state_size:
+            raise ValueError(f"{len(value)} integers are no state")
         return tuple(value)
 
     @classmethod

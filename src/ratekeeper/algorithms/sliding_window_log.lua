@@ -1,5 +1,5 @@
 -- Sliding window log: sliding_window_log.py on Redis, in the same order with the same names. The functions that read
--- and write blocks (entry_of, total_before, block_at, change, read, write, entries_in, take) exist only here.
+-- and write blocks (is_block, entry_of, ..., change, read, write, entries_in, take) exist only here.
 -- A log is a list of blocks of up to 32 entries, eight bytes per entry. A block begins with the width of its totals,
 -- the time from which its times count, and the total before it; an entry is a time and the block's total up to and
 -- including it. Totals count modulo 2^48, far above any possible usage. Both columns only increase, so entries are
@@ -10,6 +10,19 @@
 local HEADER, ENTRIES = 27, 32
 local FAR = 2 ^ 40 -- the most microseconds between the times of an entry and of its block
 local TURN = 2 ^ 48
+
+-- Whether a stored value can be a block. Whatever a block holds, every loop below ends: it goes on by whole entries and
+-- blocks, each of which was checked.
+local function is_block(value)
+  local width, size = value:byte(1), #value - HEADER
+  return (width == 3 or width == 6) and size > 0 and size <= ENTRIES * (5 + width) and size % (5 + width) == 0
+end
+
+local function check(log, holds)
+  if not holds then
+    damaged(log.number)
+  end
+end
 
 -- An entry, by default the last in its block: its time, the total up to and including it, and the block's header.
 local function entry_of(block, entry)
@@ -30,6 +43,7 @@ local function block_at(log, index)
   local block = log[index]
   if not block then
     block = redis.call('LINDEX', log.key, index)
+    check(log, block and is_block(block))
     log[index] = block
   end
   return block
@@ -106,6 +120,7 @@ local function append(log, head, base, used, at, cost, oldest)
     end
     if newest == at then
       local there = #tail > HEADER and select(2, entry_of(tail)) or before
+      check(log, there <= total)
       total, cost = there, total - there + cost
       change(log, log.last, tail)
     end
@@ -142,7 +157,11 @@ local function usage_at(rule, log, now)
     end
     oldest, base = entry_of(block, entry), total_before(block, entry)
   end
-  return at, head, base, (total - base) % TURN, newest, oldest
+  local used = (total - base) % TURN
+  if oldest > newest or used > MAX_USAGE then
+    damaged(log.number)
+  end
+  return at, head, base, used, newest, oldest
 end
 
 local function decide(rule, log, now, cost, consume)
@@ -164,13 +183,18 @@ local function decide(rule, log, now, cost, consume)
     local units = (total - base) % TURN
     return units < TURN / 2 and units or 0 -- an expired entry lies before the base
   end
-  local leaves, block = seek(log, units_from_base, -left - 1) -- the entry whose expiry makes enough room
-  return log, 0, math.max(0, limit - used), entry_of(block, leaves) + window - now, reset_after, 0
+  local entry, block = seek(log, units_from_base, -left - 1) -- the entry whose expiry makes enough room
+  local leaves = entry and entry_of(block, entry) + window
+  check(log, entry and leaves > at and leaves <= at + window)
+  return log, 0, math.max(0, limit - used), leaves - now, reset_after, 0
 end
 
-local function read(key)
-  local tail = redis.call('LINDEX', key, '-1')
-  return tail and {key = key, changed = 0, last = -1, [-1] = tail} or nil
+local function read(key, number)
+  local tail = readable(redis.pcall('LINDEX', key, '-1'))
+  if not tail or tail == DAMAGED then
+    return tail or nil
+  end
+  return is_block(tail) and {key = key, number = number, changed = 0, last = -1, [-1] = tail} or DAMAGED
 end
 
 local function write(key, log, ttl_ms)
@@ -210,11 +234,13 @@ end
 
 -- Remove the newest units, and entries that have none left.
 local function take(log, units)
+  local ends -- the total up to the end of a block, as the one after it says
   while true do
     local tail = block_at(log, log.last)
     local time, total, width, begins, before = entry_of(tail)
     local rest, last = tail:sub(1, -6 - width), entries_in(tail)
     local there = total - total_before(tail, last)
+    check(log, there >= 0 and (not ends or total % TURN == ends))
     if there > units then
       if units > 0 then
         local entry = struct.pack(width == 3 and '>I5I3' or '>I5I6', time - begins, total - before - units)
@@ -225,8 +251,10 @@ local function take(log, units)
     units = units - there
     if last > 1 then
       change(log, log.last, rest)
+      ends = nil
     else
       log.last = log.last - 1
+      ends = before
     end
   end
 end
@@ -253,20 +281,26 @@ function step.give_back(rule, log, now, cost, charged_at)
     return log
   end
   local taken = math.min(cost, total - total_before(block, entry))
+  check(log, taken >= 0 and taken <= used)
   if taken == used then
     return nil
   end
   if index == log.last and entry == entries_in(block) then
     return forget_expired(take(log, taken), head, base, oldest)
   end
+  local _, ends = entry_of(block)
   for later = entry, entries_in(block) do -- an entry with no units left stays; it has no effect
     local from, _, sum, _, _, before = HEADER + later * (5 + width) - width, entry_of(block, later)
+    check(log, sum - before >= taken)
     block = block:sub(1, from) .. struct.pack('>I' .. width, sum - before - taken) .. block:sub(from + width + 1)
   end
   change(log, index, block)
   for later = index + 1, log.last do
     block = block_at(log, later)
-    change(log, later, block:sub(1, 8) .. struct.pack('>I6', (total_before(block, 1) - taken) % TURN) .. block:sub(15))
+    local _, sum, _, _, before = entry_of(block)
+    check(log, ends % TURN == before)
+    change(log, later, block:sub(1, 8) .. struct.pack('>I6', (before - taken) % TURN) .. block:sub(15))
+    ends = sum
   end
   return forget_expired(log, head, base, oldest)
 end

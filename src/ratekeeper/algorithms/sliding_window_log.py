@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +26,13 @@ _TIME, _TOTAL = 0, 1
 _BEGIN = array("q", (_FIRST, 0))
 _SHORT = 128  # a shorter log frees expired entries at once, a longer one when half of it has expired
 _FAR = 1 << 61
-_BLOCK_HEADER = 27  # bytes in a block on Redis before its entries
+# A log on Redis is a list of blocks.
+_BLOCK_HEADER = 27  # bytes before the entries
+_BLOCK_ENTRIES = 32
+_TIME_BYTES = 5
+_WIDTHS = {b"\3": 3, b"\6": 6}  # bytes of a total, by the block's first byte
+_TURN = 1 << 48
+_SUM_BYTES = 8  # in a database, a checksum comes first
 
 
 def _seek(log: Log, entry: int, column: int, bound: int) -> int:
@@ -106,28 +113,44 @@ class SlidingWindowLog(Windowed):
 
     def load(self, value: Sequence[bytes]) -> Log:
         log = array("q", (_FIRST, 0, 0))
+        ends = None  # the total up to the end of the block before, as it is stored
         for block in value:
-            width, begins, before = block[0], int.from_bytes(block[1:8], "big"), log[-1]  # or the base
-            for at in range(_BLOCK_HEADER, len(block), 5 + width):
-                total = before + int.from_bytes(block[at + 5 : at + 5 + width], "big")
+            width, size = block[:1], len(block) - _BLOCK_HEADER
+            entry_size = _TIME_BYTES + _WIDTHS.get(width, size)
+            if not 0 < size <= _BLOCK_ENTRIES * entry_size or size % entry_size:
+                raise ValueError(f"{len(block)} bytes are no block")
+            begins, stored, before = int.from_bytes(block[1:8], "big"), int.from_bytes(block[8:14], "big"), log[-1]
+            if ends not in (None, stored):
+                raise ValueError("a block is missing")
+            total = before
+            for at in range(_BLOCK_HEADER, len(block), entry_size):
+                time = begins + int.from_bytes(block[at : at + _TIME_BYTES], "big")
+                total = before + int.from_bytes(block[at + _TIME_BYTES : at + entry_size], "big")
+                if total < log[-1] or time < log[-2]:
+                    raise ValueError("entries are not in order")
                 if total > log[-1]:  # an entry that was given back has no units left
-                    log.extend((begins + int.from_bytes(block[at : at + 5], "big"), total))
+                    log.extend((time, total))
+            ends = (stored + total - before) % _TURN
         log[_OLDEST] = log[_FIRST] if len(log) > _FIRST else 0
         return log
 
     def dump(self, log: Log) -> bytes:
         head = log[_HEAD]
-        kept: array[int] = array("q", (_FIRST, log[head], log[head - 1])) + log[head:]  # without what has expired
+        kept: array[int] = array("q", (log[head], log[head - 1])) + log[head:]  # without what has expired
         if sys.byteorder == "big":
             kept.byteswap()
-        return kept.tobytes()
+        value = kept.tobytes()
+        return zlib.crc32(value).to_bytes(_SUM_BYTES, "little") + value
 
     def restore(self, value: Any) -> Log:
-        log = array("q")
-        log.frombytes(value)
+        if zlib.crc32(value[_SUM_BYTES:]).to_bytes(_SUM_BYTES, "little") != value[:_SUM_BYTES]:
+            raise ValueError(f"{len(value)} bytes are no log, or it was damaged")
+        log = array("q", (_FIRST,))
+        log.frombytes(value[_SUM_BYTES:])
         if sys.byteorder == "big":
             log.byteswap()
-        if len(log) <= _FIRST or not len(log) % 2 or log[_HEAD] != _FIRST:
+            log[_HEAD] = _FIRST
+        if len(log) <= _FIRST or not len(log) % 2:
             raise ValueError(f"{len(log)} integers are no log")
         return log
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ratekeeper.algorithms.rule import Rule
-from ratekeeper.errors import StoreUnavailable
-from ratekeeper.stores.protocol import Demand
+from ratekeeper.algorithms.rule import EMPTY
+from ratekeeper.errors import StoreUnavailable, damaged_key
+from ratekeeper.stores.protocol import Binding, Demand
 
 _APPLICATION = 0x52_4B_4C_4D  # distinguishes our files from those of other applications
 _VERSION = 1
@@ -29,12 +29,12 @@ _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {_VERSION}",
 )
-_READ = "SELECT state, expires_us FROM keys WHERE name = ?"
+_READ = "SELECT state, CAST(expires_us AS INTEGER) FROM keys WHERE name = ?"
 _ADD = "INSERT INTO keys (state, expires_us, due_us, name) VALUES (?, ?, ?, ?)"
 _CHANGE = "UPDATE keys SET state = ?, expires_us = ? WHERE name = ?"
 _FORGET = "DELETE FROM keys WHERE name = ?"
 _FORGET_EXPIRED = "DELETE FROM keys WHERE name = ? AND expires_us <= ?"  # not if the same request has just written it
-_DUE = "SELECT name, state, expires_us FROM keys WHERE due_us <= ? ORDER BY due_us LIMIT ?"
+_DUE = "SELECT name, state, CAST(expires_us AS INTEGER) FROM keys WHERE due_us <= ? ORDER BY due_us LIMIT ?"
 _LOOK_LATER = "UPDATE keys SET expires_us = max(expires_us, ?1), due_us = max(expires_us, ?1) WHERE name = ?2"
 _TRIAL = b"trial"  # the name of no key
 _TRY = "INSERT OR REPLACE INTO keys VALUES (?, zeroblob(1 << 20), 0, 0)"  # as much as the log takes between checkpoints
@@ -42,6 +42,8 @@ _FARTHEST = (1 << 63) - 1
 _LOOK_US = 1_000_000  # when to look again after finding no more expired keys
 _LOOKS = 4  # keys to look at for each one that may be new
 
+UNREADABLE = (ValueError, TypeError, AttributeError, IndexError)
+"""What a rule raises for a value that it cannot restore."""
 Change = tuple[str, tuple[Any, ...]]
 ExpiresAt = Callable[[bytes, Any], int]
 """Given a key's name and stored state, returns until when the key matters in this process; 0 if it does not."""
@@ -193,9 +195,18 @@ class Work:
         row = self._rows.get(name)
         if row is None:
             found = self._database.read(name)
-            row = (None, None) if found is None else (restored(demand.binding.rule, found[0]), found[1])
+            row = (None, None) if found is None else (self._restored(demand, found[0]), found[1])
             self._rows[name] = row
         return row[0]
+
+    @staticmethod
+    def _restored(demand: Demand, value: Any) -> Any:
+        try:
+            return restored(demand.binding, value)
+        except StoreUnavailable:
+            if demand.operation != "reset":
+                raise
+            return EMPTY  # it is forgotten, whatever it is
 
     def write(self, demand: Demand, _before: Any, state: Any, _now: int) -> None:
         """Record a demand's next state, to be written together with all others."""
@@ -216,13 +227,12 @@ class Work:
         self._rows[name] = state, expires_us
 
 
-def restored(rule: Rule, value: Any) -> Any:
+def restored(binding: Binding, value: Any) -> Any:
     """Return the state that a stored value represents."""
     try:
-        return rule.restore(value)
-    except (ValueError, TypeError, AttributeError, IndexError) as error:
-        message = f"the database has no {rule.algorithm} under this key: {error}"
-        raise StoreUnavailable(message, away=False, answered=True) from error
+        return binding.rule.restore(value)
+    except UNREADABLE as error:
+        raise damaged_key(binding.name, binding.rule.algorithm) from error
 
 
 def is_locked(error: sqlite3.Error) -> bool:

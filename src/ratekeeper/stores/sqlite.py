@@ -21,7 +21,7 @@ from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.closing import Files, close_with, closing, keep_open
-from ratekeeper.stores.database import Database, ExpiresAt, Work, is_locked, restored
+from ratekeeper.stores.database import UNREADABLE, Database, ExpiresAt, Work, is_locked, restored
 from ratekeeper.stores.deciding import carry_out
 from ratekeeper.stores.filelock import BUSY, Busy, FileLock, LockQueue
 from ratekeeper.stores.names import head_in, head_of, name_of
@@ -172,7 +172,7 @@ class SqliteStore:
     def _inspection(self, demand: Demand, now: int) -> Inspection:
         rule, name = demand.binding.rule, self._name(demand)
         found = self._database.read(name)
-        state = None if found is None else restored(rule, found[0])
+        state = None if found is None else restored(demand.binding, found[0])
         ttl = rule.expires_at(state) - now if state else 0
         shown = name.decode("utf-8", "backslashreplace")
         if found is None or ttl <= 0:
@@ -332,8 +332,8 @@ def _expiry_by(in_force: Mapping[bytes, Mapping[int, Rule]]) -> ExpiresAt:
     def expires_at(name: bytes, value: Any) -> int:
         rules = list(in_force.get(head_in(name), {}).values())
         try:
-            return max((rule.expires_at(restored(rule, value)) for rule in rules), default=0)
-        except StoreUnavailable:
+            return max((rule.expires_at(rule.restore(value)) for rule in rules), default=0)
+        except UNREADABLE:
             return 0
 
     return expires_at

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ratekeeper import forks
-from ratekeeper.algorithms.rule import Rule
 from ratekeeper.clock import Clock, stopwatch
+from ratekeeper.errors import StoreUnavailable, damaged_key
 from ratekeeper.flows import Flow
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, QuickHit, Snapshot
 from ratekeeper.stores.redis import urls, wire
 from ratekeeper.stores.redis.denials import Denials
-from ratekeeper.stores.redis.redis_errors import Result, unavailable
+from ratekeeper.stores.redis.redis_errors import Result, is_of_another_type, unavailable
 from ratekeeper.stores.redis.routing import Bundle
 from ratekeeper.stores.redis.servers import Observer, Servers
 from ratekeeper.stores.redis.topology import Command
@@ -105,9 +105,9 @@ class BaseRedisStore:
         """Make inspections from the replies to `_bundles`."""
         inspections = []
         for demand, bundle in zip(demands, bundles, strict=True):
-            value, now, ttl_ms, size = self._checked(bundle)
+            value, now, ttl_ms, size = self._checked(demand, bundle)
             rule, name = demand.binding.rule, self._servers.codec.name(demand).decode("utf-8", "backslashreplace")
-            words = dict(rule.words(_state(rule, value) if value else None, now))
+            words = dict(rule.words(_state(demand.binding, value), now))
             ttl = ttl_ms / 1000 if value else None
             if isinstance(size, Exception) and not self._told_of_memory:
                 self._told_of_memory = True
@@ -118,17 +118,14 @@ class BaseRedisStore:
 
     def _snapshot(self, demands: Sequence[Demand], bundles: Sequence[Bundle]) -> Snapshot:
         """Make a snapshot from the replies to `_bundles`."""
-        seen = [self._checked(bundle) for bundle in bundles]
-        states = [
-            _state(demand.binding.rule, value) if value else None
-            for demand, (value, *_) in zip(demands, seen, strict=True)
-        ]
+        seen = [self._checked(demand, bundle) for demand, bundle in zip(demands, bundles, strict=True)]
+        states = [_state(demand.binding, value) for demand, (value, *_) in zip(demands, seen, strict=True)]
         return Snapshot(max(now for _, now, *_ in seen), [demand.binding.rule for demand in demands], states)
 
-    def _checked(self, bundle: Bundle) -> tuple[Any, int, int, Any]:
+    def _checked(self, demand: Demand, bundle: Bundle) -> tuple[Any, int, int, Any]:
         for reply in bundle.replies[:3]:  # MEMORY USAGE may fail: some users may not call it
             if isinstance(reply, Exception):
-                raise unavailable(reply)
+                raise _damaged(demand.binding) if is_of_another_type(reply) else unavailable(reply)
         value, (seconds, microseconds), ttl_ms, size = bundle.replies
         now = self._servers.codec.now_us()
         return value, int(seconds) * 1_000_000 + int(microseconds) if now is None else now, ttl_ms, size
@@ -138,5 +135,15 @@ def _forget(requests: Sequence[Sequence[Demand]], results: Sequence[Result], sen
     """Remember nothing."""
 
 
-def _state(rule: Rule, value: Any) -> Any:
-    return rule.load(value if isinstance(value, list) else wire.numbers_in(value))
+def _state(binding: Binding, value: Any) -> Any:
+    """Return the state that is stored as this value; None if nothing is."""
+    if value is None or value == []:
+        return None
+    try:
+        return binding.rule.load(value if isinstance(value, list) else wire.numbers_in(value))
+    except ValueError as error:
+        raise _damaged(binding) from error
+
+
+def _damaged(binding: Binding) -> StoreUnavailable:
+    return damaged_key(binding.name, binding.rule.algorithm)

@@ -32,9 +32,12 @@ if cost then -- one hit on one rule: the same steps as below, without the bookke
   local step, rule = step_of(values, true), {whole(first), whole(second), whole(third), whole(fourth)}
   local name, now, state = KEYS[1], server_time(), nil
   if step.read then
-    state = step.read(name)
+    state = step.read(name, 1)
   else
-    state = read_numbers(name, redis.call('GET', name), step.size)
+    state = read_numbers(readable(redis.pcall('GET', name)), step)
+  end
+  if state == DAMAGED then
+    damaged(1)
   end
   local after, allowed, remaining, retry_after, reset_after, delay = step.decide(rule, state, now, whole(cost), true)
   if allowed == 1 then
@@ -72,14 +75,14 @@ for index = 1, number() do
   rules[index] = {number(), number(), number(), number(), step = step}
 end
 
-local function store(name, rule, state)
+local function ttl_of(rule, state)
   local ttl_ms = math.ceil((rule.step.expires_at(rule, state) - now) / 1000)
-  rule.step.write(name, state, math.max(ttl_ms, given and 60000 or 1))
+  return math.max(ttl_ms, given and 60000 or 1)
 end
 
 local function decide_all()
   -- What is known of each key: in the order of first use, by name, and by demand.
-  local NAME, RULE, STATE, DIRTY, EMPTIED = 1, 2, 3, 4, 5
+  local NAME, RULE, STATE, DIRTY, EMPTIED, NUMBER, TTL = 1, 2, 3, 4, 5, 6, 7
   local keys, by_name, of_demand = {}, {}, {}
   local runs, strings = {}, {}
   local demands = 0
@@ -104,7 +107,7 @@ local function decide_all()
         if key then
           key[RULE] = rule
         else
-          key = {name, rule, false, false, false}
+          key = {name, rule, false, false, false, demands}
           by_name[name] = key
           keys[#keys + 1] = key
           if rule.step.size then
@@ -118,7 +121,7 @@ local function decide_all()
   end
 
   -- Every key is read before anything is written.
-  local read, stored = 0, nil
+  local read, stored, is_damaged = 0, nil, false
   for _, key in ipairs(keys) do
     local name, step = key[NAME], key[RULE].step
     if step.size then
@@ -126,11 +129,34 @@ local function decide_all()
         stored = redis.call('MGET', unpack(strings, read + 1, math.min(read + 1000, #strings)))
       end
       read = read + 1
-      local value = stored[(read - 1) % 1000 + 1] or redis.call('GET', name) -- GET fails for a key of another type
-      key[STATE] = read_numbers(name, value, step.size)
+      local value = stored[(read - 1) % 1000 + 1] or readable(redis.pcall('GET', name)) -- MGET returns nothing of another type
+      key[STATE] = read_numbers(value, step)
     else
-      key[STATE] = step.read(name)
+      key[STATE] = step.read(name, key[NUMBER])
     end
+    is_damaged = is_damaged or key[STATE] == DAMAGED
+  end
+
+  -- Whoever asks for a damaged key is told so, except to forget it.
+  local function report_damaged()
+    local numbers, demands = {}, 0
+    for _, run in ipairs(runs) do
+      for _ = 1, run.requests do
+        for demand = 1, run.demands do
+          demands = demands + 1
+          if of_demand[demands][STATE] == DAMAGED and run.operations[demand] ~= 'reset' then
+            numbers[#numbers + 1] = demands
+          end
+        end
+      end
+    end
+    if #numbers > 0 then
+      damaged(table.concat(numbers, ','))
+    end
+  end
+
+  if is_damaged then
+    report_damaged()
   end
 
   local reply, length = {now}, 1
@@ -236,12 +262,17 @@ local function decide_all()
   end
 
   for _, key in ipairs(keys) do
+    if key[DIRTY] and key[STATE] then
+      key[TTL] = ttl_of(key[RULE], key[STATE]) -- it may read once more
+    end
+  end
+  for _, key in ipairs(keys) do
     if key[DIRTY] then
       if key[EMPTIED] then
         redis.call('DEL', key[NAME])
       end
       if key[STATE] then
-        store(key[NAME], key[RULE], key[STATE])
+        key[RULE].step.write(key[NAME], key[STATE], key[TTL])
       end
     end
   end

@@ -4,6 +4,7 @@ local NEVER = -1
 local SECOND_US = 1000000
 local MAX_USAGE = 2 ^ 42
 local MAX_DRAIN_US = 2 ^ 51
+local MAX_RATE_PART = 2 ^ 46
 local EXACT = 2 ^ 53
 
 -- Return floor(a * b / c) and the remainder, exactly, for b and c up to 2^46.
@@ -22,22 +23,42 @@ local function multiply_divide(a, b, c)
   return quotient, rest
 end
 
+-- A value that is not ours, or was damaged, concerns its own key alone: it is replaced by this mark, and the error says
+-- which of the call's keys have one. Nothing has been written by then, because all keys are read before any is written.
+local DAMAGED = {}
+
+local function damaged(numbers)
+  error('RATEKEEPER damaged ' .. numbers)
+end
+
+-- Return what a protected call that reads a key has returned; a value of another type is damaged.
+local function readable(value)
+  if type(value) ~= 'table' then
+    return value
+  end
+  if value.err:find('WRONGTYPE', 1, true) then
+    return DAMAGED
+  end
+  error(value.err)
+end
+
 -- A state of a few numbers is stored as MessagePack, which Lua reads and writes several times as fast as text. It begins
 -- with a byte that never occurs in text.
 local FORMAT = -1
 
-local function read_numbers(key, value, size)
+local function read_numbers(value, step)
   if not value then
     return nil
   end
-  local readable, format, first, second, third, fourth, more = pcall(cmsgpack.unpack, value)
+  local is_state, format, first, second, third, fourth, more = pcall(cmsgpack.unpack, value)
   local state = {first, second, third, fourth}
-  readable = readable and format == FORMAT
-  for index = 1, size do
-    readable = readable and type(state[index]) == 'number' and state[index] >= 0
+  is_state = is_state and format == FORMAT
+  for index = 1, step.size do
+    local number = state[index]
+    is_state = is_state and type(number) == 'number' and number >= 0 and number <= EXACT and number % 1 == 0
   end
-  if not readable or state[size + 1] or more then
-    error('RATEKEEPER key ' .. key .. ' holds something else')
+  if not is_state or state[step.size + 1] or more or step.is_state and not step.is_state(state) then
+    return DAMAGED
   end
   return state
 end

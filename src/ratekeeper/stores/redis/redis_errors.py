@@ -71,6 +71,7 @@ _CLASSES = {  # of redis-py, which removes the code from the text
     "AuthenticationError": "NOAUTH",
     "AuthenticationWrongNumberOfArgsError": "NOAUTH",
 }
+_DAMAGED = re.compile(r"\bRATEKEEPER damaged ([\d,]+)")
 _IN_A_TEXT = re.compile(rf"\b({'|'.join(_BY_CODE)})\b")  # raised inside the script, or unknown to redis-py
 _WITHOUT_A_CODE = {  # texts of Redis 6, and of commands that are refused before they are parsed
     "The user executing the script": "NOPERM",
@@ -147,6 +148,17 @@ def unavailable(error: BaseException) -> StoreUnavailable:
     made = kind(said, away=not answered, answered=answered, reason=reason)
     made.__cause__ = error
     return made
+
+
+def damaged_in(reply: object) -> list[int]:
+    """Return the numbers of a call's keys, counted from 1, whose values the script could not read."""
+    found = _DAMAGED.search(str(reply))
+    return [int(number) for number in found[1].split(",")] if found else []
+
+
+def is_of_another_type(reply: Exception) -> bool:
+    """Return whether a command failed because a key has a value of another type."""
+    return "WRONGTYPE" in str(reply)
 
 
 def interrupted() -> StoreUnavailable:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ratekeeper.clock import stopwatch
-from ratekeeper.errors import StoreUnavailable
+from ratekeeper.errors import StoreUnavailable, damaged_key
 from ratekeeper.flows import Flow
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.protocol import Demand
@@ -20,6 +20,7 @@ from ratekeeper.stores.redis.redis_errors import (
     REFUSES_WRITES,
     Result,
     Torn,
+    damaged_in,
     meaning_of,
     no_decision,
     refuses_login,
@@ -160,6 +161,9 @@ class Servers:
         meaning = meaning_of(reply)
         if meaning in NOT_EXECUTED or (meaning in FOR_ONE and len(requests) > 1):
             return None
+        unreadable = self._unreadable(reply, requests)
+        if unreadable:
+            return list(unreadable.values())
         self._note_refusal(None, meaning)
         raise unavailable(reply if isinstance(reply, Exception) else no_decision(reply))
 
@@ -179,6 +183,11 @@ class Servers:
                     outcomes = self.results_of(reply, [requests[at] for at in positions]) or ()
                     for at, outcome in zip(positions, outcomes, strict=True):
                         results[at] = outcome
+                elif errors := self._unreadable(reply, [requests[at] for at in positions]):
+                    for number, error in errors.items():
+                        results[positions[number]] = error
+                    rest = [at for number, at in enumerate(positions) if number not in errors]
+                    again += [(slot, rest)] if rest else []  # nothing was written: ask again for all others
                 elif len(positions) > 1 and meaning_of(reply) in FOR_ONE:  # nothing was written: retry each by itself
                     again += [(slot, [at]) for at in positions]
                 else:
@@ -187,6 +196,20 @@ class Servers:
                         results[at] = unavailable(reply)
             groups = again
         return results
+
+    def _unreadable(self, reply: Any, requests: Sequence[Sequence[Demand]]) -> dict[int, StoreUnavailable]:
+        """Return an error for each request, by its position, that needs a key which the script could not read."""
+        numbers = damaged_in(reply)
+        if not numbers:
+            return {}
+        names = self.codec.command(requests)[3:]
+        unreadable = {names[number - 1] for number in numbers}
+        errors: dict[int, StoreUnavailable] = {}
+        for at, demands in enumerate(requests):
+            for demand in demands:
+                if demand.operation != "reset" and self.codec.name(demand) in unreadable:
+                    errors.setdefault(at, damaged_key(demand.binding.name, demand.binding.rule.algorithm))
+        return errors
 
     def _by_slot(self, requests: Sequence[Sequence[Demand]]) -> list[tuple[int | None, list[int]]]:
         """Return, for each call, its slot and the positions of its requests."""

@@ -113,6 +113,9 @@ _RULE = 5  # values that describe a rule
 _FALSE, _TRUE = b"\xc2", b"\xc3"
 _ONE = b"\x01"
 _WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+_LARGEST_BYTE = 0x7F  # of a number without a width
+_EXACT = 1 << 53
+_FORMAT = b"\xff"
 
 
 class _Numbers(dict[int, bytes]):
@@ -134,17 +137,20 @@ _OPERATIONS = {operation: _text(operation) for operation in get_args(Operation)}
 
 
 def numbers_in(value: bytes) -> tuple[int, ...]:
-    """Return the numbers of a state that the script has stored."""
+    """Return the numbers of a state that the script has stored; raise ValueError if it cannot have stored this."""
+    if value[:1] != _FORMAT:
+        raise ValueError("not ours")
     numbers = []
-    at = 1  # after the format
+    at = 1
     while at < len(value):
-        width = _WIDTHS.get(value[at])
-        if width is None:
-            numbers.append(value[at])
-            at += 1
-        else:
-            numbers.append(int.from_bytes(value[at + 1 : at + 1 + width], "big"))
-            at += 1 + width
+        width = _WIDTHS.get(value[at], 0)
+        at += 1
+        end = at + width
+        number = int.from_bytes(value[at:end], "big") if width else value[at - 1]
+        if end > len(value) or number > (_EXACT if width else _LARGEST_BYTE):
+            raise ValueError("not a number that the script writes")
+        numbers.append(number)
+        at = end
     return tuple(numbers)
 
 
@@ -236,4 +242,5 @@ class Codec:
 
     def name(self, demand: Demand) -> bytes:
         """Return the name of a demand's key in Redis."""
-        return name_of(self._rules[id(demand.binding)].head, demand.key)
+        rule = self._rules.get(id(demand.binding)) or encode_rule(demand.binding)  # the limiter may be gone
+        return name_of(rule.head, demand.key)
