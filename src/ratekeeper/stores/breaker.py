@@ -56,7 +56,7 @@ class Breaker:
             return True
 
     def ask_again(self) -> None:
-        """Let the next caller ask, without waiting for the second to pass: something shows that the server is there."""
+        """Let the next caller ask before the second has passed, because there is a sign that the server is back."""
         self._ask_again_ns = 0
 
     def refusal(self) -> StoreUnavailable:

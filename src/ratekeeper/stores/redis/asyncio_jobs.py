@@ -11,7 +11,7 @@ from ratekeeper.stores.redis.jobs import Jobs, late, time_for
 from ratekeeper.stores.redis.redis_errors import interrupted
 
 Coming = Callable[[int], Awaitable[object]]
-"""Does a job within its time, and puts what it makes where callers find it."""
+"""Does a job within its time, and puts the result where callers find it."""
 
 
 class TaskJob:
@@ -24,7 +24,7 @@ class TaskJob:
 
     @property
     def error(self) -> BaseException | None:
-        """What it has raised, once it is over."""
+        """The error that it raised, if any."""
         return interrupted() if self.task.cancelled() else self.task.exception()
 
 
@@ -32,7 +32,7 @@ class TaskJobs(Jobs[TaskJob]):
     """The jobs of one event loop."""
 
     async def run(self, name: Hashable, work: Coming, ends_ns: int, *, shared: bool = False) -> BaseException | None:
-        """Wait for a job of this name, which is started if need be; return its error, or raise Late if it goes on."""
+        """Wait for a job with this name, and start it if needed; return its error, or raise Late if it takes longer."""
         left_ns = ends_ns - stopwatch()
         if left_ns <= 0:
             raise late()

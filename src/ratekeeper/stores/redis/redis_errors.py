@@ -21,7 +21,7 @@ class Unsent(Unanswered):
 
 
 class Late(Unanswered):
-    """No connection was there in time; it is still being set up, and nothing was sent."""
+    """No connection was ready in time; it is still being opened, and nothing was sent."""
 
 
 class Torn(StoreUnavailable):
@@ -123,7 +123,7 @@ def redirection_of(refusal: Exception) -> Redirection:
 
 
 def refuses_login(reply: Any) -> bool:
-    """Return whether a reply says that the server wants a login, or another one."""
+    """Return whether a reply says that the server requires a login, or a different one."""
     return isinstance(reply, Exception) and _error_of(reply) == _BY_CODE["NOAUTH"]
 
 

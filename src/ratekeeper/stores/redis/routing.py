@@ -52,7 +52,7 @@ class Bundle:
 
 
 class Link(Protocol):
-    """How a flow asks the servers within its time; a step of the flow is what a method returns, awaited if need be."""
+    """How a flow asks the servers within its time; it yields what a method returns, which may have to be awaited."""
 
     def exchange(self, node: NodeAddress | None, commands: Sequence[Command]) -> Any:
         """Return the replies of a server, as an `Exchange` does."""

@@ -83,17 +83,17 @@ class Servers:
             breaker.after_fork()
 
     def ready(self, node: NodeAddress | None) -> None:
-        """Let the next caller ask a server that was away: there is a connection now, and nobody has waited for it."""
+        """Let the next caller ask a server that was away: a connection is ready, and no caller has waited for it."""
         self.breaker_of(node if self.topology.has_slots else None).ask_again()
 
     def leave_for_others(self, node: NodeAddress | None, ends_ns: int) -> None:
-        """Raise an error if a new connection comes too late for a caller: an unfinished exchange would cost it."""
+        """Raise if a new connection comes too late for a caller: an unfinished exchange would close it again."""
         if self._took_ns.get(node, 0) > ends_ns - stopwatch():
             self.ready(node)
             raise StoreUnavailable("a connection to Redis was there too late for a decision", away=False, reason=LATE)
 
     def welcome(self, node: NodeAddress | None, exchange: Callable[[Sequence[Command]], Any]) -> Flow[None]:
-        """Make sure that a server to which there is a new connection knows the script, so that one exchange decides."""
+        """Make sure that the server of a new connection knows the script, so that a decision is a single exchange."""
         if is_sentinel(node):
             return
         sent_ns = stopwatch()
@@ -222,14 +222,14 @@ class Servers:
 
 
 class Within:
-    """The link of a flow that must end by a moment, over the connections of threads or of an event loop."""
+    """The link of a flow with a deadline, over the connections of threads or of an event loop."""
 
     def __init__(self, ends_ns: int, connections: Any) -> None:
         self._ends_ns = ends_ns
         self._connections = connections
 
     def exchange(self, node: NodeAddress | None, commands: Sequence[Command]) -> Any:
-        """Have commands exchanged with a server."""
+        """Exchange commands with a server."""
         return self._connections.exchange(node, commands, self._ends_ns)
 
     def find(self) -> Any:
@@ -238,6 +238,6 @@ class Within:
 
 
 def time_for_each(ends_ns: int) -> int:
-    """Return how long a search asks each server: as long as its caller has time, or half of that if it is long."""
+    """Return how long a search may ask each server: as long as its caller has, or half of that if it is long."""
     left_ns = ends_ns - stopwatch()
     return max(left_ns // 2, min(left_ns, _LONG_NS))

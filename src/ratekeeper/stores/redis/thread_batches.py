@@ -100,7 +100,7 @@ class ThreadBatches:
         return result
 
     def _with_others(self, request: _ThreadRequest, thread: int) -> None:
-        """Have a request served, and leave nothing of it behind, even if signals interrupt this more than once."""
+        """Have a request served, and leave nothing behind, even if signals interrupt this more than once."""
         try:
             self._inside.add(thread)
             if self._enter(request):

@@ -1,4 +1,4 @@
-"""Jobs in threads, each in one that ends with it."""
+"""Jobs in threads; each has a thread of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ratekeeper.stores.redis.jobs import Jobs, late, time_for
 from ratekeeper.stores.redis.semaphore import CHECK_AGAIN
 
 Work = Callable[[int], object]
-"""Does a job within its time, and puts what it makes where callers find it."""
+"""Does a job within its time, and puts the result where callers find it."""
 
 
 class ThreadJob:
@@ -26,12 +26,12 @@ class ThreadJob:
         self._going.acquire()
 
     def end(self) -> None:
-        """Wake those who wait."""
+        """Wake the callers that wait."""
         self.is_over = True
         self._wake_one()
 
     def wait(self, ends_ns: int) -> None:
-        """Sleep until the end of the job, or until then."""
+        """Sleep until the job ends, or until this time."""
         while not self.is_over:
             left_ns = ends_ns - stopwatch()
             if left_ns <= 0:
@@ -48,7 +48,7 @@ class ThreadJobs(Jobs[ThreadJob]):
     """The jobs of one store."""
 
     def run(self, name: Hashable, work: Work, ends_ns: int, *, shared: bool = False) -> BaseException | None:
-        """Wait for a job of this name, which is started if need be; return its error, or raise Late if it goes on."""
+        """Wait for a job with this name, and start it if needed; return its error, or raise Late if it takes longer."""
         if stopwatch() >= ends_ns:
             raise late()
         me = object()
