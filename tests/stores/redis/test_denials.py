@@ -167,6 +167,25 @@ def test_a_refund_by_another_limiter_on_the_same_store_drops_it(client, store, l
     assert limiter.hit("k").allowed
 
 
+@pytest.mark.parametrize("give", [lambda limiter: limiter.refund("k"), lambda limiter: limiter.reset("k")])
+def test_a_refund_through_another_store_of_the_same_process_drops_it(server, limiter, clock, give):
+    """Whichever URL of the server it was made with, and whether it is for threads or for tasks."""
+
+    async def scenario():
+        async with AsyncLimiter({"r": RULE}, f"redis://localhost:{server.port}", clock=clock, **STRICT) as other:
+            limiter.hit("k", 5)
+            assert not limiter.hit("k")
+            assert not await other.hit("k")
+            await give(other)
+            assert limiter.hit("k")
+            limiter.charge("k", 5)
+            assert not await other.hit("k", 5)
+            limiter.reset("k")
+            assert await other.hit("k", 5)
+
+    asyncio.run(scenario())
+
+
 def test_another_cost_another_key_and_another_rule_are_asked_for(client, store, limiter, clock):
     limiter.hit("k", 5)
     limiter.hit("k", 2)

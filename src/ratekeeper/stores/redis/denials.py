@@ -2,14 +2,15 @@
 
 Until a denial's `retry_after`, only a refund, a reset or another rule can admit an equal request. A denial holds from
 the moment when the request was sent, since Redis cannot have read its clock earlier; the times in it count from the
-reply. It is dropped as soon as this process changes one of its keys. A refund or reset by another process goes
-unnoticed for a second at most.
+reply. It is dropped as soon as this process changes one of its keys, through whichever store. A refund or reset by
+another process goes unnoticed for a second at most.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,9 @@ from ratekeeper.stores.redis.redis_errors import Result
 
 _MOST = 10_000
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
+
+
+_of_all_stores: set[weakref.ref[Denials]] = set()
 
 
 class _Denial(NamedTuple):
@@ -42,6 +46,7 @@ class Denials:
         self._since_ns = 0  # when the latest denial was noted
         self._latest_ns = 0  # when the last of them ends
         self._trusted_ns = 0  # replies to earlier requests may predate a change that is no longer listed
+        _of_all_stores.add(weakref.ref(self, _of_all_stores.discard))
 
     def after_fork(self) -> None:
         """Make a new lock: a thread that held the old one does not exist in the child."""
@@ -117,17 +122,17 @@ class Denials:
     def _doubt(self, demands: Sequence[Demand]) -> None:
         """Drop denials that a change would end, since it may have been executed although no answer came."""
         if _gives_back(demands):
-            with self._lock:
-                self._forget(demands)
+            self._forget_everywhere(demands)
 
     def note(self, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
         """Hold a denial; drop those of keys that have changed."""
         if all(demand.operation == "peek" for demand in demands):
             return
+        if outcome.steady_us == 0:
+            self._forget_everywhere(demands)
+            return
         with self._lock:
-            if outcome.steady_us == 0:
-                self._forget(demands)
-            elif not self._may_be_stale(demands, sent_ns):
+            if not self._may_be_stale(demands, sent_ns):
                 self._hold(demands, outcome, sent_ns)
 
     def _hold(self, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
@@ -141,6 +146,23 @@ class Denials:
         self.held[request] = _Denial(self._since_ns, ends_ns, outcome, demands)
         for key in _keys(demands):
             self._by_key.setdefault(key, set()).add(request)
+
+    def _forget_everywhere(self, demands: Sequence[Demand]) -> None:
+        """Drop the denials of keys that have changed; if units were given back, those of all stores in this process.
+
+        Another store may be on another server, and then asks it once more than it has to.
+        """
+        self.forget(demands)
+        if _gives_back(demands):
+            for known in _of_all_stores.copy():
+                other = known()
+                if other is not None and other is not self:
+                    other.forget(demands)
+
+    def forget(self, demands: Sequence[Demand]) -> None:
+        """Drop the denials of keys that have changed."""
+        with self._lock:
+            self._forget(demands)
 
     def _forget(self, demands: Sequence[Demand]) -> None:
         for key, demand in zip(_keys(demands), demands, strict=True):
