@@ -164,6 +164,8 @@ def test_nothing_is_denied_that_this_process_itself_holds_back(make, clock, ends
     assert held > 0
     make(rule, lease=None).hit("hot", 100 - 9 - held - spare)
     clock.advance(ends)
+    peeked = limiter.peek("hot", held + spare)
+    assert (peeked.allowed, peeked.remaining) == (True, held + spare)
     decision = limiter.hit("hot", held + spare)
     assert (decision.allowed, decision.remaining) == (True, 0)
 

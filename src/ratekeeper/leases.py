@@ -125,10 +125,10 @@ class Leases:
         if outcome is None:
             sent_ns = self._timer()
             outcome = yield from self._ask(demand, self._left(began_ns) if more or gave else self._deadline_ns)
-            denied = operation == "hit" and outcome.answers[0][2] and not outcome.degraded
+            denied = operation in ("hit", "peek") and outcome.answers[0][2] and not outcome.degraded
             if denied and (yield from self._give_back(began_ns, demand.key)):  # may be enough
                 outcome = yield from self._ask(demand, self._left(began_ns))
-            elif denied:
+            elif denied and operation == "hit":
                 self._rest(demand, outcome)
             outcome = self._saw(demand, outcome, sent_ns)
         yield from self._give_back(began_ns)
