@@ -168,10 +168,11 @@ MAY_IMPORT = {
     "fallback": "clock decision errors flows notices stores.breaker stores.memory stores.protocol",
     "leases": "clock errors flows forks stores.protocol",
     "waiting": "clock decision errors flows forecasts leases queues rates reservations ruleset stores.protocol",
-    "limiter": (
-        "algorithms.rule arguments clock decision decorators errors fallback flows leases notices queues rates "
-        "reservations rules ruleset stores stores.protocol waiting"
+    "base_limiter": (
+        "algorithms.rule arguments clock decision fallback flows leases notices queues rules ruleset stores "
+        "stores.protocol waiting"
     ),
+    "limiter": ("base_limiter decision decorators errors flows queues reservations ruleset stores.protocol waiting"),
     ".": "algorithms decision errors limiter rules",
     # HTTP without a framework
     "http": (
@@ -384,7 +385,7 @@ BY_NAME = {"getattr", "hasattr", "setattr", "delattr", "object.__setattr__", "at
 @pytest.mark.parametrize(
     "code",
     [
-        "from ratekeeper.limiter import Limiter, _Limiter",
+        "from ratekeeper.limiter import Limiter, _inner",
         "from ratekeeper._inner import name",
         "import ratekeeper._inner",
         "getattr(limiter, '_ruleset')",

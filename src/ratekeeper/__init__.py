@@ -11,8 +11,8 @@ Reading order:
 - `algorithms/` holds the five rules, each a pure step in one file. `rates` and `rules` read them from text
   or make them from fields.
 - `stores/protocol` is what a limiter asks of a store; `stores/` are the stores that implement it.
-- `limiter` is what applications use. `ruleset`, `arguments` and `keys` turn a call into demands on a store, and the
-  store's answers into a decision; `decorators` limits functions.
+- `limiter` is what applications use; `base_limiter` has what both limiters share. `ruleset`, `arguments` and `keys`
+  turn a call into demands on a store, and the store's answers into a decision; `decorators` limits functions.
 - `leases` and `fallback` are layers between a limiter and a store that may be away; `notices` counts what they decide.
 - `reservations` are hits that can be given back or corrected.
 - `waiting` is how a caller waits, and `queues` are the order in which callers are served. `forecasts` tell whose wait

@@ -1,0 +1,140 @@
+"""What both limiters share: everything that does not wait."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ratekeeper import arguments, flows, queues, stores, waiting
+from ratekeeper.algorithms.rule import Rule
+from ratekeeper.clock import Clock, stopwatch
+from ratekeeper.decision import Decision
+from ratekeeper.fallback import Fallback, OnError, ReentrantCalls
+from ratekeeper.leases import Leases
+from ratekeeper.notices import Notices
+from ratekeeper.rules import Rules, share_of
+from ratekeeper.ruleset import Costs, Keys, Ruleset, StoredBy
+from ratekeeper.stores.protocol import Demand, Layer, Outcome, Store
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+Hook = Callable[[Keys, Decision], object]
+_log = logging.getLogger("ratekeeper")
+
+
+def _no_quick_hit(key: Keys, cost: Costs) -> None:
+    """Make no decision: the store has no shortcut past the layers."""
+
+
+class BaseLimiter:
+    """A limiter without the operations, which wait for the store."""
+
+    _for_asyncio: bool
+    _run_flow: Callable[[flows.Flow[Any]], Any]
+
+    def __init__(
+        self,
+        rules: Rules,
+        store: str | Store = "memory://",
+        *,
+        clock: Clock | None = None,
+        prefix: str = "ratekeeper",
+        group: str | None = None,
+        on_error: OnError = "local",
+        deadline: float = 0.1,
+        enabled: bool = True,
+        on_decision: Hook | None = None,
+        local_share: float | Fraction = 1,
+        lease: float | None = None,
+        notices: Notices | None = None,
+        stored_by: StoredBy = "name",
+    ) -> None:
+        arguments.check_options(
+            clock=clock, prefix=prefix, group=group, on_error=on_error, deadline=deadline, on_decision=on_decision
+        )
+        arguments.check_stored_by(stored_by)
+        self._ruleset = Ruleset(rules, prefix, group, stored_by)
+        bindings = self._ruleset.bindings
+        share = arguments.check_share(local_share)
+        lease = arguments.check_lease(lease, [binding.rule for binding in bindings])
+        self._owns_store = isinstance(store, str)
+        store = stores.store_of(store, for_asyncio=self._for_asyncio)
+        self._store_layer = store.for_asyncio() if self._for_asyncio else store.for_threads()
+        self._store = store
+        self._enabled = enabled
+        self._notices = notices or Notices()
+        self._on_decision = on_decision
+        self._below: Layer
+        shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
+        unbind = weakref.finalize(self._ruleset, store.unbind, bindings)
+        unbind.atexit = False
+        try:
+            for binding in bindings:
+                store.bind(binding, clock)
+            options: Any = {"on_error": on_error, "deadline": deadline, "clock": clock, "notices": self._notices}
+            fallback = partial(Fallback, self._store_layer, store, shares=shares, run=self._run_flow, **options)
+            self._below = fallback() if store.may_be_away else ReentrantCalls(self._store_layer, fallback)
+            self._layer: Layer = self._below
+            self._leases: Leases | None = None
+            if lease is not None and store.may_be_away:
+                self._layer = self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
+            self._queues = queues.queues_of(store)
+            below = self._below if store.may_be_away else self._store_layer
+            self._waiting = waiting.Waiting(self._ruleset, below, self._queues, clock, self._leases)
+            is_plain = enabled and on_decision is None and self._leases is None and len(bindings) == 1
+            self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
+        except BaseException:  # no limiter, so its rules are not in force
+            unbind()
+            raise
+
+    @property
+    def rules(self) -> dict[str, Rule]:
+        """The rules, by name."""
+        return self._ruleset.rules
+
+    @property
+    def store(self) -> Store:
+        """The store, to share it with another limiter or to read its counters."""
+        return self._store
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the rules are enforced."""
+        return self._enabled
+
+    @property
+    def notices(self) -> Notices:
+        """Counters of the decisions that did not follow the rules in the store, and why."""
+        return self._notices
+
+    @property
+    def timer(self) -> Clock:
+        """The clock that times waits: the one that was passed if it is moved by hand, otherwise a monotonic one."""
+        return self._waiting.timer
+
+    def __repr__(self) -> str:
+        rules = {name: rule.text for name, rule in self.rules.items()}
+        return f"{type(self).__name__}({rules}, store={self.store})"
+
+    def _tell(self, key: Keys, decision: Decision) -> Decision:
+        """Pass a decision to the hook; log what the hook raises."""
+        if self._on_decision is not None:
+            try:
+                self._on_decision(key, decision)
+            except Exception:  # noqa: BLE001
+                _log.exception("on_decision raised an exception; the decision is unaffected")
+        return decision
+
+    def _switched_off(self, demands: list[Demand]) -> Decision:
+        self._notices.note("unlimited", "enabled=False admits everything; set enabled=True to enforce the rules")
+        return self._ruleset.switched_off(demands)
+
+    def _taken(self, key: Keys, demands: list[Demand], outcome: Outcome | None) -> Decision:
+        """Make the decision on a hit (no outcome: the store was not asked), and pass it to the hook."""
+        return self._tell(
+            key, self._switched_off(demands) if outcome is None else self._ruleset.decision(demands, outcome)
+        )
