@@ -42,10 +42,10 @@ class StoreUnavailable(RatekeeperError):
 
 
 def damaged_key(rule: str, algorithm: str) -> StoreUnavailable:
-    """Return the error for a key whose stored value is no state of its rule. The key may tell who somebody is."""
+    """Return the error for a key whose stored value is no state of its rule; the key itself may be personal data."""
     key = f"a key of rule {repr(rule)[:200]}"
     return StoreUnavailable(
-        f"{key} holds something else than a {algorithm}, or was damaged",
+        f"{key} holds no state of a {algorithm}, or a damaged one",
         away=False,
         answered=True,
         reason=f"{key} cannot be read; reset it, or use another prefix",

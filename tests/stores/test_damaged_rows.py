@@ -84,7 +84,7 @@ def test_no_damaged_state_raises_another_error_and_a_reset_mends_it(path, clock,
                 try:
                     ask(limiter)
                 except StoreUnavailable as error:
-                    if f"a key of rule 'r' holds something else than a {rule.algorithm}" not in str(error):
+                    if f"a key of rule 'r' holds no state of a {rule.algorithm}" not in str(error):
                         raise
                     refused += 1
             limiter.reset("k")

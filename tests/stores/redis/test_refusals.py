@@ -162,9 +162,8 @@ def test_a_key_that_is_not_ours(face, own, caplog, rule, kind):
         {"text": admin.set, "number": admin.set, "hash": lambda *_: admin.hset(name, "a", 1)}[kind](
             name, {"text": "what is this?", "number": "\x07"}.get(kind)
         )
-    assert "a key has a value that is not ours; delete the key, or use another prefix" in degraded(
-        face, caplog, own.url, rule
-    )
+    said = degraded(face, caplog, own.url, rule)
+    assert f"a key of rule {rule.text!r} cannot be read; reset it, or use another prefix" in said
 
 
 @pytest.mark.parametrize(

@@ -404,7 +404,7 @@ def test_a_key_that_holds_something_else_is_an_error_that_says_so(client, limite
     (name,) = client.keys("*")
     for something in ("hello", "", b"\xef\xbb", "12", msgpack.packb(float("nan")) + b"1", msgpack.packb([1, 2])):
         client.set(name, something)
-        with pytest.raises(StoreUnavailable, match="holds something else"):
+        with pytest.raises(StoreUnavailable, match="holds no state"):
             limiter.hit("k")
     assert limiter.hit("another").allowed
     assert not limiter.store.breaker.is_open
@@ -858,9 +858,9 @@ def test_a_key_of_another_type_is_at_fault_alone(version):
     with redis.Redis(port=server.port) as client, RedisStoreFor(server) as store:
         limiter = Limiter({"r": SlidingWindowLog(5, 60)}, store, prefix=f"wrong type {version}", **STRICT)
         client.set(f"wrong type {version}:sl:r:{{k}}", "hello")
-        with pytest.raises(StoreUnavailable, match="holds something else"):
+        with pytest.raises(StoreUnavailable, match="holds no state"):
             limiter.hit("k")
-        with pytest.raises(StoreUnavailable, match="holds something else"):
+        with pytest.raises(StoreUnavailable, match="holds no state"):
             limiter.inspect("k")
         assert not store.breaker.is_open
 
@@ -871,7 +871,7 @@ def test_a_probe_that_meets_a_key_at_fault_tells_that_the_server_is_back(client,
         client.rpush("p:fw:r:{k}", "precious")
         store.breaker.failed(StoreUnavailable("it was away"))
         inside.second_passed(store)
-        with pytest.raises(StoreUnavailable, match="holds something else"):
+        with pytest.raises(StoreUnavailable, match="holds no state"):
             limiter.hit("k")
         assert not store.is_away
 
@@ -880,7 +880,7 @@ def test_a_list_under_the_name_of_a_counter_is_an_error_and_stays(client, server
     with RedisStoreFor(server) as store:
         limiter = Limiter({"a": "fixed-window 3/hour", "b": "fixed-window 5/day"}, store, prefix="p", **STRICT)
         client.rpush("p:fw:b:{k}", "precious")
-        with pytest.raises(StoreUnavailable, match="holds something else"):
+        with pytest.raises(StoreUnavailable, match="holds no state"):
             limiter.hit("k")
         assert client.keys("*") == [b"p:fw:b:{k}"]
         assert client.lrange("p:fw:b:{k}", 0, -1) == [b"precious"]
