@@ -3,8 +3,8 @@
 Reading order:
 
 - `protocol`: what every store implements: its requests and answers
-- `memory`: the shortest store; `eviction` decides which keys it forgets when it is full, and `spinlock` guards its
-  critical sections
+- `memory`: the shortest store; its states are in `tables`, `eviction` decides which keys it forgets when it is full,
+  and `spinlock` guards its critical sections
 - `deciding`: what a request does to the states of its keys, in memory and on SQLite
 - `sqlite`: keeps state in a file; `database` reads and writes it, `filelock` guards it, `closing` closes both, and
   `paths` reads its URL

@@ -1,230 +1,364 @@
 """Expiry and eviction: when to check each key again, and which key to evict when the store is full.
 
-Every stored key is in exactly one cohort: the keys of a table that may expire at the same time and had used about the
-same share of their limit when they were last checked. A key that is used again stays in its cohort; it is checked, and
-moved to its new cohort, only when the cohort is due or room is needed. So a decision on a known key costs nothing
-here, and every call does a bounded amount of work.
+Every stored key is in a cohort. A key that is used again stays in its cohort; it is checked, and moved to its new
+cohort, only when the cohort is due or room is needed. So a decision on a known key costs nothing here, and every call
+does a bounded amount of work.
+
+A caller may be interrupted, or the process forked, between any two steps. What is stored is what `Table.states` holds,
+and a key comes or goes there in one step. It is put into a cohort before it is stored, and taken out after it is gone:
+no stored key is ever in none, and a key too many is dropped when it is checked. Counts that an interruption may have
+left wrong are taken anew.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
+from bisect import insort
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
-from ratekeeper.algorithms import Rule
 from ratekeeper.stores.protocol import Binding, Key
+from ratekeeper.stores.tables import LEVELS, NO_KEYS, Cohort, Group, Table, by_due, by_level, discard
+
+_Checked = tuple[tuple[float, int], Cohort, Key]
 
 NEVER = 1 << 63
-_LEVELS = 16  # levels of the share used
-_GRANULES = 8  # parts into which a rule's span is divided for cohorts
 _LOOKS = 8  # due keys that one call checks
-_CANDIDATES = 16  # keys that are checked to find one to evict
+_CANDIDATES = 16  # keys that are checked to find one to evict; all keys if there are no more than twice as many
+_EVICTIONS = 2  # keys that one new key evicts, if rules have lost their limiters and take more room than before
+_RIVALS = 4  # groups that are considered besides the newcomer's own
 _MANY = 64  # with more keys, a flood evicts the first key found that has used almost nothing
-
-
-class Table:
-    """The states of one name, by key."""
-
-    __slots__ = ("bindings", "cohorts", "emptied", "granule_us", "rule", "states")
-
-    def __init__(self) -> None:
-        self.states: dict[Key, Any] = {}
-        self.emptied: set[Key] = set()
-        self.cohorts: dict[tuple[int, int], Cohort] = {}
-        self.bindings: tuple[Binding, ...] = ()  # of the limiters that use it
-        self.rule: Rule | _RulesInForce  # says when a state ends, and how large the share in use is
-
-    def bind(self, binding: Binding) -> None:
-        """Note that a limiter uses this table."""
-        self.bindings = (*self.bindings, binding)
-        self._judge()
-
-    def unbind(self, binding: Binding) -> None:
-        """Note that a limiter no longer exists, if it used this table."""
-        self.bindings = tuple([other for other in self.bindings if other is not binding])
-        if self.bindings:  # otherwise the last rule remains, for the keys that it leaves behind
-            self._judge()
-
-    def _judge(self) -> None:
-        rules = list({binding.rule: None for binding in self.bindings})
-        self.rule = rules[0] if len(rules) == 1 else _RulesInForce(rules)
-        self.granule_us = max(1, self.rule.span_us // _GRANULES)
-
-
-class _RulesInForce:
-    """Several rules under one name: a state ends when it has ended for all of them."""
-
-    __slots__ = ("_rules", "limit", "span_us")
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = rules
-        self.limit = max(rule.limit for rule in rules)
-        self.span_us = max(rule.span_us for rule in rules)
-
-    def expires_at(self, state: Any) -> int:
-        return max(rule.expires_at(state) for rule in self._rules)
-
-    def share(self, state: Any, now: int) -> float:
-        return max(rule.share(state, now) for rule in self._rules)
-
-
-class Cohort:
-    """Keys of one table that are due at the same time and had used about the same share."""
-
-    __slots__ = ("due", "keys", "level", "table")
-
-    def __init__(self, table: Table, due: int, level: int) -> None:
-        self.table = table
-        self.due = due
-        self.level = level
-        self.keys: deque[Key] = deque()
+_EXPIRED, _EMPTIED, _STAYS = (-2.0, 0), (-1.0, 0), (2.0, 0)  # below and above every standing
+_SPARE = 8  # emptied keys that may be in cohorts besides as many as are stored
+_SWEEPS = 8  # keys that are checked for each that is emptied beyond these
 
 
 class EvictionQueue:
-    """All cohorts of a store. Not thread-safe: callers hold the store's lock."""
+    """The tables of a store, and the order in which their keys go. Not thread-safe: callers hold the store's lock."""
 
     def __init__(self, max_keys: int) -> None:
         self.max_keys = max_keys
         self.evictions = 0
-        self._agenda: list[tuple[int, int, Cohort]] = []
+        self.due = NEVER
+        self.tables: dict[tuple[str, str, str], Table] = {}
+        self._named: dict[str, Group] = {}  # few: clients do not choose the names
+        self._agenda: list[Cohort] = []  # by due
         self._serial = count()
-        self.clear()
+        self._sweeping: Iterator[Cohort] = iter(())
+        self._counts_are_wrong = False
+        self._used = self._emptied = 0
+        self._groups: dict[Group, None] = {}  # that have keys
+
+    def bind(self, binding: Binding) -> Table:
+        """Note that a limiter uses a rule; return its table."""
+        self._begin()
+        table = self.tables.get(binding.space)
+        if table is None:
+            name = binding.group
+            group = Group() if name is None else self._named.setdefault(name, Group(is_shared=True))
+            table = Table(binding.space, group)
+            table.bind(binding)
+            self.tables[binding.space] = table
+        else:
+            before = table.used
+            table.bind(binding)
+            self._use(table.group, table.used - before)
+            if binding.group is None and table.group.is_shared:
+                self._part(table)
+        self._counts_are_wrong = False
+        return table
+
+    def unbind(self, binding: Binding) -> None:
+        """Note that a limiter no longer exists, if it was noted that it does."""
+        table = self.tables.get(binding.space)
+        if table is not None:
+            self._begin()
+            before = table.used
+            table.unbind(binding)
+            self._use(table.group, table.used - before)
+            self._drop_if_over(table)
+            self._counts_are_wrong = False
 
     def clear(self) -> None:
         """Forget all keys."""
-        self.stored = 0
-        self.due = NEVER
-        self._emptied = 0
+        self._counts_are_wrong = True
+        tables = list(self.tables.values())
+        for table in tables:
+            table.states.clear()
+            table.emptied = NO_KEYS
+        for table in tables:  # now that no key needs a cohort
+            table.cohorts.clear()
+        for table in tables:
+            table.group.clear()
         self._agenda.clear()
-        self._ranking: list[tuple[int, int, int, Cohort]] = []  # every cohort that has keys, and some that had keys
+        self.due = NEVER
+        self._count()
 
     def add(self, table: Table, key: Key, state: Any, now: int) -> None:
         """Store a new key; if the store is full, evict a key, which may be the new one itself."""
-        if self._is_full():
+        if self._counts_are_wrong:
+            self._count()
+        if self._used >= self.max_keys:
             self.collect(now)
-        if self._is_full() and not self._make_room(table, state, now):
-            return
-        if not self._was_emptied(table, key):  # otherwise it still has an entry in a cohort
+            for _ in range(_EVICTIONS):
+                if self._used < self.max_keys:
+                    break
+                if not self._make_room(table, state, now):
+                    return
+        if key not in table.emptied:  # otherwise it is still in a cohort
             self._place(table, key, state, now)
+        self._counts_are_wrong = True
         table.states[key] = state
-        self.stored += 1
+        if key in table.emptied:
+            table.emptied.remove(key)
+            self._emptied -= 1
+        self._use(table.group, 1)
+        self._counts_are_wrong = False
 
     def empty(self, table: Table, key: Key) -> None:
-        """Forget a key at once; its entry in a cohort stays until it is checked or the key comes back."""
-        del table.states[key]
-        self.stored -= 1
+        """Forget a key at once; it stays in its cohort until it is checked or comes back."""
+        self._begin()
+        if table.emptied is NO_KEYS:
+            table.emptied = set()
         table.emptied.add(key)
         self._emptied += 1
+        if table.states.pop(key, None) is not None:
+            self._use(table.group, -1)
+        self._counts_are_wrong = False
+        if self._emptied > self._used + _SPARE:
+            self._sweep()
 
     def collect(self, now: int) -> None:
         """Forget keys that have expired, a few at a time."""
+        if self._counts_are_wrong:
+            self._count()
         agenda = self._agenda
-        looks = 0
-        while agenda and agenda[0][0] <= now and looks < _LOOKS:
-            cohort = agenda[0][2]
-            if not cohort.keys:
-                heapq.heappop(agenda)
-                del cohort.table.cohorts[cohort.due, cohort.level]
+        for _ in range(_LOOKS):
+            if not agenda or agenda[0].due > now:
+                break
+            cohort = agenda[0]
+            if not cohort.keys:  # left by an interruption
+                self._close(cohort)
                 continue
-            looks += 1
             table, key = cohort.table, cohort.keys[0]
-            if not self._drop(table, key, now):
-                self._place(table, key, table.states[key], now)
-            cohort.keys.popleft()  # last: an interruption before this leaves the key in two cohorts, never in none
-        self.due = agenda[0][0] if agenda else NEVER
+            state = table.states.get(key)
+            if state is None or table.rule.expires_at(state) <= now:
+                self._forget(table, key)
+            else:
+                self._place(table, key, state, now)
+            self._take(cohort)
+        self.due = agenda[0].due if agenda else NEVER
 
-    def _is_full(self) -> bool:
-        # An emptied key keeps its entry in a cohort until it is checked: at most as many entries again as keys.
-        return self.stored >= self.max_keys or self.stored + self._emptied >= 2 * self.max_keys
-
-    def _was_emptied(self, table: Table, key: Key) -> bool:
-        """Tell whether a key was emptied and has only its cohort entry left; if so, no longer count that entry."""
-        if key not in table.emptied:
-            return False
-        table.emptied.remove(key)
-        self._emptied -= 1
-        return True
-
-    def _drop(self, table: Table, key: Key, now: int) -> bool:
-        """Drop a key that was taken from its cohort if it was emptied or has expired; tell whether it was dropped."""
-        if self._was_emptied(table, key):
-            return True
-        state = table.states.get(key)
-        if state is not None and table.rule.expires_at(state) > now:
-            return False
-        self._remove(table, key)
-        return True
-
-    def _remove(self, table: Table, key: Key) -> None:
-        if table.states.pop(key, None) is not None:
-            self.stored -= 1
+    # Keys and their cohorts.
 
     def _place(self, table: Table, key: Key, state: Any, now: int) -> None:
+        """Put a key into the cohort where it belongs now."""
         granule_us = table.granule_us
         # a key charged beyond its limit is checked before it expires, or each such key would need its own cohort
         due = min(max(table.rule.expires_at(state), now + 1), now + 1 + table.rule.span_us)
         due = -(-due // granule_us) * granule_us
-        level = min(_LEVELS - 1, int(table.rule.share(state, now) * _LEVELS))
-        cohort = table.cohorts.get((due, level))
+        level = min(LEVELS - 1, int(table.rule.share(state, now) * LEVELS))
+        cohort = table.cohorts.get(due * LEVELS + level)
         if cohort is None:
-            cohort = table.cohorts[due, level] = Cohort(table, due, level)
-            heapq.heappush(self._agenda, (due, next(self._serial), cohort))
-            self.due = self._agenda[0][0]
+            cohort = Cohort(table, due, level, next(self._serial))
+            self.due = min(self.due, due)
+            insort(self._agenda, cohort, key=by_due)
+            table.group.add(cohort)
+            table.cohorts[due * LEVELS + level] = cohort  # last: what is found here is in all lists
+        cohort.append(key)
+
+    def _take(self, cohort: Cohort) -> None:
+        """Take the first key out of a cohort."""
+        del cohort.keys[0]
         if not cohort.keys:
-            heapq.heappush(self._ranking, (level, due, next(self._serial), cohort))
-        cohort.keys.append(key)
-        if len(self._ranking) > 2 * len(self._agenda) + 16:  # drop the cohorts without keys
-            self._ranking = [(kept.level, kept.due, turn, kept) for _, turn, kept in self._agenda if kept.keys]
-            heapq.heapify(self._ranking)
+            self._close(cohort)
+
+    def _close(self, cohort: Cohort) -> None:
+        """Remove a cohort without keys from all lists."""
+        table = cohort.table
+        if table.cohorts.get(cohort.due * LEVELS + cohort.level) is cohort:
+            del table.cohorts[cohort.due * LEVELS + cohort.level]
+        table.group.discard(cohort)
+        discard(self._agenda, cohort, by_due)  # last: what is left by an interruption is found here
+
+    def _forget(self, table: Table, key: Key) -> None:
+        """Forget a key that is about to be taken out of its cohort."""
+        self._counts_are_wrong = True
+        if key in table.emptied:
+            table.emptied.remove(key)
+            self._emptied -= 1
+        if table.states.pop(key, None) is not None:
+            self._use(table.group, -1)
+        if not table.bindings:
+            self._drop_if_over(table)
+        self._counts_are_wrong = False
+
+    def _drop_if_over(self, table: Table) -> None:
+        """Drop a table that no limiter uses and that has no keys."""
+        if not (table.bindings or table.states or table.emptied) and self.tables.get(table.space) is table:
+            del self.tables[table.space]
+            self._use(table.group, -table.used)
+
+    # Counts.
+
+    def _use(self, group: Group, keys: int) -> None:
+        """Note that a group uses more room, or less."""
+        self._used += keys
+        group.used += keys
+        if not group.used:
+            self._groups.pop(group, None)
+        elif group.used == keys:
+            self._groups[group] = None
+
+    def _begin(self) -> None:
+        """Expect an interruption that leaves the counts wrong."""
+        if self._counts_are_wrong:
+            self._count()
+        self._counts_are_wrong = True
+
+    def _count(self) -> None:
+        """Take all counts anew."""
+        used = dict.fromkeys(self._named.values(), 0)
+        for table in self.tables.values():
+            used[table.group] = used.get(table.group, 0) + table.used
+        for group, keys in used.items():
+            group.used = keys
+        self._groups = {group: None for group, keys in used.items() if keys}
+        self._used = sum(used.values())
+        self._emptied = sum(len(table.emptied) for table in self.tables.values())
+        self._counts_are_wrong = False
+
+    def _part(self, table: Table) -> None:
+        """Give a table a group of its own."""
+        old, new = table.group, Group()
+        for cohort in table.cohorts.values():
+            new.add(cohort)
+        table.group = new
+        for cohort in table.cohorts.values():
+            old.discard(cohort)
+        self._count()
+
+    def _sweep(self) -> None:
+        """Check a few keys, in turn, and drop those that were emptied."""
+        for _ in range(_SWEEPS):
+            cohort = next(self._sweeping, None)
+            if cohort is None:
+                self._sweeping = self._all_in_turn()
+                continue
+            table, key = cohort.table, cohort.keys[0]
+            if key in table.states:
+                cohort.append(key)
+            else:
+                self._forget(table, key)
+            self._take(cohort)
+
+    def _all_in_turn(self) -> Iterator[Cohort]:
+        """Return every cohort as often as it has keys."""
+        for table in list(self.tables.values()):
+            for cohort in list(table.cohorts.values()):
+                for _ in range(len(cohort.keys)):
+                    if cohort.keys:
+                        yield cohort
+
+    # Eviction.
 
     def _make_room(self, table: Table, state: Any, now: int) -> bool:
-        """Evict the key with the smallest share; ties: the first to expire. Return False if that is the new key."""
-        newcomer = _standing(table, state, now)
-        looked_at: list[tuple[tuple[float, int], Table, Key]] = []
-        try:
-            for owner, key in self._candidates():
-                if self._drop(owner, key, now):
-                    if not self._is_full():
-                        return True
-                    continue
-                standing = _standing(owner, owner.states[key], now)
-                looked_at.append((standing, owner, key))
-                if (
-                    owner is table
-                    and standing <= newcomer
-                    and standing[0] * table.rule.limit <= 1
-                    and self.stored > _MANY
-                ):
-                    break  # it has used at most one unit, as in a flood of fresh keys: stop searching
+        """Evict the key that has used the smallest share of its limit; ties: the first to expire.
+
+        Each group has an equal part of the store. If the new key's group has less than its part, a group that has more
+        gives up a key. Otherwise the new key competes with these and with its own group: return False if it has to go.
+        """
+        own = table.group
+        part = self.max_keys // (len(self._groups) + (own not in self._groups))
+        groups, newcomer = self._above(part, own), None
+        if own.used >= part:
+            groups.append(own)
+            newcomer = _standing(table, state, now)
+        checked = self._check(groups, newcomer, now)
+        evicted = None
+        if not checked or checked[-1][0] != _EXPIRED:
             self.evictions += 1
-            lightest = min(looked_at, key=lambda candidate: candidate[0], default=None)
-            if lightest is None or lightest[0] > newcomer:
-                return False
-            looked_at.remove(lightest)
-            self._remove(*lightest[1:])
-            return True
-        finally:
-            for _, owner, key in looked_at:
-                self._place(owner, key, owner.states[key], now)
+            evicted = min((standing for standing, *_ in checked if _EMPTIED < standing < _STAYS), default=None)
+            if evicted is not None and newcomer is not None and newcomer < evicted:
+                evicted = None
+        for standing, cohort, key in checked:  # each is the first in its cohort
+            known = cohort.table.states.get(key)
+            if known is None or standing is evicted or standing <= _EMPTIED:
+                self._forget(cohort.table, key)
+            else:
+                self._place(cohort.table, key, known, now)
+            self._take(cohort)
+        return newcomer is None or evicted is not None or checked[-1][0] == _EXPIRED
 
-    def _candidates(self) -> Iterator[tuple[Table, Key]]:
-        """Take keys from the cohort with the smallest shares and from the one due first; with few keys, take all."""
-        cohorts = [self._lowest_cohort(), self._agenda[0][2]]
-        few = self.stored + self._emptied <= _CANDIDATES
-        if few:
-            cohorts = [cohort for _, _, cohort in self._agenda]
-        for cohort in cohorts:
-            for _ in range(min(len(cohort.keys), _CANDIDATES if few else _CANDIDATES // 2)):
-                yield cohort.table, cohort.keys.popleft()
+    def _above(self, part: int, own: Group) -> list[Group]:
+        """Return some groups that have more than their part, other ones each time; none only if there is none."""
+        above: list[Group] = []
+        for group in self._groups:
+            if group.used > part and group is not own:
+                above.append(group)
+                if len(above) == _RIVALS:
+                    self._counts_are_wrong = True
+                    del self._groups[above[0]]
+                    self._groups[above[0]] = None  # now the last
+                    self._counts_are_wrong = False
+                    break
+        return above
 
-    def _lowest_cohort(self) -> Cohort:
-        """Return the cohort with the smallest shares."""
-        while not self._ranking[0][3].keys:
-            heapq.heappop(self._ranking)
-        return self._ranking[0][3]
+    def _check(self, groups: Sequence[Group], newcomer: tuple[float, int] | None, now: int) -> list[_Checked]:
+        """Return the standings of some keys, until one is found that has expired or is surely light enough."""
+        checked: list[_Checked] = []
+        for cohort, key in self._candidates(groups):
+            table = cohort.table
+            state = table.states.get(key)
+            if state is None:
+                checked.append((_EMPTIED, cohort, key))
+                continue
+            standing = _standing(table, state, now)
+            if standing[1] <= now:
+                checked.append((_EXPIRED, cohort, key))
+                break
+            if table.group not in groups:
+                checked.append((_STAYS, cohort, key))
+                continue
+            checked.append((standing, cohort, key))
+            is_light = newcomer is None or standing <= newcomer
+            if is_light and standing[0] * table.rule.limit <= 1 and self._used > _MANY:
+                break  # it has used at most one unit, as in a flood of fresh keys
+        return checked
+
+    def _candidates(self, groups: Sequence[Group]) -> Iterator[tuple[Cohort, Key]]:
+        """Return keys that are likely to have used little, or to have expired; all keys if there are few."""
+        are_few = self._used + self._emptied <= 2 * _CANDIDATES
+        most = 2 * _CANDIDATES if are_few else _CANDIDATES // (2 if len(groups) == 1 else 4)
+        seen: list[Cohort] = []
+        for cohort in self._agenda if are_few else self._likely(groups):
+            if cohort not in seen:
+                seen.append(cohort)
+                for key in islice(cohort.keys, most):
+                    yield cohort, key
+
+    def _likely(self, groups: Sequence[Group]) -> Iterator[Cohort]:
+        """Return the cohorts with the smallest shares, those due first in these groups, and the first of all."""
+        if len(groups) > 1:  # the two whose keys have used the least
+            lightest = [first for group in groups if (first := self._first(group, group.by_level)) is not None]
+            groups = [cohort.table.group for cohort in sorted(lightest, key=by_level)[:2]]
+        for group in groups:
+            for cohorts in (group.by_level, group.by_due):
+                first = self._first(group, cohorts)
+                if first is not None:
+                    yield first
+        yield from self._agenda[:1]
+
+    def _first(self, group: Group, cohorts: list[Cohort]) -> Cohort | None:
+        """Return the first cohort in a group's list."""
+        while cohorts:
+            cohort = cohorts[0]
+            if cohort.keys and cohort.table.group is group:
+                return cohort
+            if not cohort.keys:  # left by an interruption
+                self._close(cohort)
+            group.discard(cohort)
+        return None
 
 
 def _standing(table: Table, state: Any, now: int) -> tuple[float, int]:

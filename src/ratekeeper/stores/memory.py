@@ -15,19 +15,20 @@ from ratekeeper.decision import NO_LAYERS, Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.stores.deciding import carry_out
-from ratekeeper.stores.eviction import EvictionQueue, Table
+from ratekeeper.stores.eviction import EvictionQueue
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot
 from ratekeeper.stores.spinlock import SpinLock
 
-_LOOKS = 8  # unused tables that are checked when a limiter is made
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 
 
 class MemoryStore:
     """Keeps up to `max_keys` keys in memory, safe for any number of threads and event loops.
 
-    Keys that have become equal to untouched ones are forgotten automatically. A full store drops expired keys or evicts
-    the key that has used the smallest share of its limit; among equals, the one that expires first.
+    Keys that have become equal to untouched ones are forgotten automatically. A full store gives each rule, or each
+    `group` of rules, an equal part of its room. It drops expired keys, or evicts the key that has used the smallest
+    share of its limit, of those whose rules have more than their part and, if it has its part, of the new key's own
+    rule; among equals, the one that expires first.
     """
 
     may_be_away = False
@@ -40,23 +41,25 @@ class MemoryStore:
             raise InvalidRule(f"max_keys must be at least 1, not {max_keys}")
         self._lock = SpinLock()
         self._eviction = EvictionQueue(max_keys)
-        self._tables: dict[tuple[str, str, str], Table] = {}
+        self._tables = self._eviction.tables
         self._clock: Clock = wall_clock
         self._ended: deque[Sequence[Binding]] = deque()  # the rules of limiters that no longer exist
-        self._unused: deque[tuple[str, str, str]] = deque()  # their tables
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self.max_keys}, size={self.size}, evictions={self.evictions})"
 
     @property
     def max_keys(self) -> int:
-        """The most keys that the store holds; a request for several rules has one key for each."""
+        """The most keys that the store holds; a request for several rules has one key for each.
+
+        A rule that has keys and no limiter any more counts as eight keys.
+        """
         return self._eviction.max_keys
 
     @property
     def size(self) -> int:
         """The number of keys in use now."""
-        return self._eviction.stored
+        return sum(len(table.states) for table in list(self._tables.values()))
 
     @property
     def evictions(self) -> int:
@@ -166,27 +169,11 @@ class MemoryStore:
                 f"clock {show(clock)} differs from this store's, {show(self._clock)}; use one clock per store"
             )
         self._clock = clock
-        self._drop_tables()
-        self._tables.setdefault(binding.space, Table()).bind(binding)
-
-    def _drop_tables(self) -> None:
-        """Drop tables that no limiter uses and that have no keys left, a few at a time."""
         while self._ended:
-            for binding in self._ended.popleft():
-                table = self._tables.get(binding.space)
-                if table is not None:
-                    table.unbind(binding)
-                    if not table.bindings:
-                        self._unused.append(binding.space)
-        for _ in range(min(_LOOKS, len(self._unused))):
-            space = self._unused.popleft()
-            unused = self._tables.get(space)
-            if unused is None or unused.bindings:
-                continue
-            if unused.states or unused.emptied:
-                self._unused.append(space)
-            else:
-                del self._tables[space]
+            for ended in self._ended[0]:
+                self._eviction.unbind(ended)
+            del self._ended[0]  # last: an interruption before this does it again
+        self._eviction.bind(binding)
 
     def _execute(self, demands: Sequence[Demand]) -> Outcome:
         now = self._now_ns() // 1000
@@ -208,10 +195,6 @@ class MemoryStore:
 
     def _close(self) -> None:
         self._eviction.clear()
-        for table in self._tables.values():
-            table.states.clear()
-            table.cohorts.clear()
-            table.emptied.clear()
 
     def _now_ns(self) -> int:
         now_ns = self._clock()
