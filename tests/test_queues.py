@@ -2,16 +2,28 @@
 
 import asyncio
 import gc
-from itertools import pairwise
+import itertools
+import random
+from contextlib import suppress
 
 import pytest
 
-from ratekeeper import AsyncLimiter, LeakyBucket, Limiter, RateLimited, TokenBucket, queues
+from ratekeeper import (
+    AsyncLimiter,
+    FixedWindow,
+    LeakyBucket,
+    Limiter,
+    RateLimited,
+    SlidingWindowLog,
+    TokenBucket,
+    queues,
+)
 from ratekeeper.algorithms.bucket import Bucket
+from ratekeeper.queues import Place
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
-from tests import inside
-from tests.waiters import Call, RecordingWaiter, in_queue, until, until_async, waiters
+from tests import inside, points
+from tests.waiters import Call, RecordingWaiter, in_queue, until, until_async, untraced, waiters
 
 ONE_A_SECOND = TokenBucket(capacity=1, refill_rate=1)
 
@@ -118,7 +130,7 @@ def test_a_forecast_for_a_long_queue_does_not_hold_up_the_event_loop(clock, step
         with pytest.raises(RateLimited) as raised:
             await newcomer
         await cancelled(*tasks)
-        return raised.value.decision.retry_after, max(after - before for before, after in pairwise(seen))
+        return raised.value.decision.retry_after, max(after - before for before, after in itertools.pairwise(seen))
 
     retry_after, at_once = asyncio.run(scenario())
     assert retry_after == 3000.0
@@ -237,3 +249,96 @@ def test_a_forecast_in_an_event_loop_that_was_closed_is_made_in_another_one(cloc
     other.close()
     assert (store.snapshots, forecasts.done()) == (2, False)
     assert inside.nobody_waits(limiter)
+
+
+def test_an_interruption_at_any_point_of_a_wait_leaves_the_queue_and_its_forecast_as_they_were(clock, monkeypatch):
+    """Behind two others, one of which leaves before its time, so that the forecast is made once more."""
+    monkeypatch.setattr("ratekeeper.queues.Waiter", RecordingWaiter)
+    limiter = Limiter(ONE_A_SECOND, clock=clock)
+    limiter.hit("k")
+    first = Call(limiter.wait, "k")
+    until(lambda: in_queue(limiter) == 1, "one in the queue")
+
+    def refused():
+        retry_after = None
+        try:
+            limiter.wait("k", timeout=1.5)
+        except RateLimited as error:
+            retry_after = error.decision.retry_after
+        assert retry_after == 2.0
+
+    def wait_behind_one_that_leaves():
+        leaves = Place(inside.queues(limiter), "turn", RecordingWaiter(clock), inside.demands(limiter, "k"), 10**30)
+        leaves.outlook(limiter.timer())
+        refused_behind = Place(inside.queues(limiter), "turn", RecordingWaiter(clock), inside.demands(limiter, "k"))
+        leaves.leave()
+        refused_behind.leave()
+        refused()
+
+    interrupted = 0
+    with untraced(), points.handled_by(points.interrupt), points.bounded():
+        for call in (refused, wait_behind_one_that_leaves):
+            for point in itertools.count():
+                is_over = False
+                with suppress(points.Interruption):
+                    is_over = not points.at(point, call)
+                interrupted += not is_over
+                assert in_queue(limiter) == 1
+                Call(refused).outcome()  # in another thread, so that a lock left behind would be noticed
+                if is_over:
+                    break
+    assert interrupted > 500
+    clock.advance(1)
+    assert first.outcome().allowed
+    assert inside.nobody_waits(limiter)
+
+
+def test_cancelled_waits_take_nothing_and_leave_nothing_behind(clock):
+    """Some are cancelled at once, some in the queue and some when they are about to be served."""
+
+    async def scenario(rule, seed):
+        chance = random.Random(seed)
+        limiter = AsyncLimiter({"a": rule, "b": FixedWindow(10**6, "365d")}, clock=clock)
+        ended = []
+
+        async def wait(key):
+            await limiter.wait(key, timeout=chance.choice([None, 50, 10**6]))
+            ended.append(key)
+
+        tasks = [asyncio.create_task(wait(chance.choice("xyz"))) for _ in range(60)]
+        for _ in range(200):
+            for task in chance.sample(tasks, 2):
+                if chance.random() < 0.3:
+                    task.cancel()
+            if chance.random() < 0.5:
+                clock.advance(chance.choice([0.5, 1, 3]))
+            for _ in range(chance.randrange(4)):
+                await asyncio.sleep(0)
+        await cancelled(*tasks)
+        assert inside.nobody_waits(limiter)
+        used = {key: 10**6 - (await limiter.peek(key)).layers["b"].remaining for key in "xyz"}
+        return used, {key: ended.count(key) for key in "xyz"}
+
+    for seed in range(10):
+        for rule in (TokenBucket(2, 1), SlidingWindowLog(3, 5), FixedWindow(3, 5)):
+            used, served = asyncio.run(scenario(rule, seed))
+            assert used == served
+            clock.advance(400 * 86_400)
+
+
+def test_an_interruption_at_any_point_of_leaving_wakes_the_next_caller(clock, monkeypatch):
+    monkeypatch.setattr("ratekeeper.queues.Waiter", RecordingWaiter)
+    limiter = Limiter(TokenBucket(10**6, 1), clock=clock)
+    for point in itertools.count():
+        first = Place(inside.queues(limiter), "turn", RecordingWaiter(clock), inside.demands(limiter, "k"))
+        behind = Call(limiter.wait, "k", timeout=10)
+        until(lambda: in_queue(limiter) == 1, "one sleeps behind the first")
+        is_over = False
+        with untraced(), points.handled_by(points.interrupt), points.bounded(), suppress(points.Interruption):
+            is_over = not points.at(point, first.leave)
+        first = None  # as the call's frame is gone
+        assert behind.outcome().allowed
+        assert inside.nobody_waits(limiter)
+        if is_over:
+            break
+    assert point > 20

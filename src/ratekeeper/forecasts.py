@@ -52,10 +52,7 @@ class Outlook:
         self._paid = max(_PAID, _SAVED * len(places))
         self._costs: dict[int, list[int]] = {}  # by ticket: the cost of each demand
         self._sums: list[int] = []
-        for held in list(places.values()):
-            place = held()
-            if place is not None:
-                self._add(place)
+        self._sum_up()
 
     def join(self, place: Expected, timer_ns: int) -> None:
         """Count a place that has joined the queue."""
@@ -73,9 +70,10 @@ class Outlook:
         if place is None or (place.counted_in == self._number and not place.served):
             self._too_late = True
         self._undecided.pop(ticket, None)
-        costs = self._costs.pop(ticket, None)
+        costs = self._costs.get(ticket)
         if costs is not None:
             self._sums = [total - cost for total, cost in zip(self._sums, costs, strict=True)]
+            del self._costs[ticket]
         if self._worker is not None and self._worker.ticket == ticket:
             self.end(self._worker)  # it was dropped in the middle of its work
         else:
@@ -130,10 +128,10 @@ class Outlook:
     def start(self, snapshot: Snapshot, timer_ns: int) -> None:
         """Start a new forecast: everyone in the queue is to be counted."""
         with self._lock:
-            self._forecast = Forecast(snapshot, timer_ns)
             self._number += 1
             self._too_late = False
             self._ahead = deque(self._places.values())
+            self._forecast = Forecast(snapshot, timer_ns)  # last, in case a signal handler raises
 
     def work(self, timer_ns: int) -> bool:
         """Continue the forecast; return whether there is more to do."""
@@ -162,10 +160,14 @@ class Outlook:
 
     def _work(self, timer_ns: int) -> None:
         # No loop within a `with`: from Python 3.12 on, a signal at its jump back would leave the lock locked.
-        for _ in range(min(_AT_ONCE, len(self._ahead))):
-            place = self._ahead.popleft()()
-            if place is not None and place.ticket in self._places and self._is_to_be_counted(place):
-                self._foresee(place, timer_ns)
+        try:
+            for _ in range(min(_AT_ONCE, len(self._ahead))):
+                place = self._ahead.popleft()()
+                if place is not None and place.ticket in self._places and self._is_to_be_counted(place):
+                    self._foresee(place, timer_ns)
+        except BaseException:  # raised by a signal handler: a place may be counted only in part
+            self._drop()
+            raise
 
     def _is_to_be_counted(self, place: Expected) -> bool:
         return not (place.served or place.asking or place.counted_in == self._number)
@@ -187,13 +189,24 @@ class Outlook:
 
     def _at_least_us(self, place: Expected) -> int:
         """Return the shortest time that the last place can wait, whatever the states of the keys."""
+        if len(self._costs) != len(self._places):  # a signal handler raised while a place left
+            self._sum_up()
         rules = [demand.binding.rule for demand in place.demands]
         return max(
             (total - _AT_MOST * rule.limit) * (rule.window_us - 1) // rule.limit
             for total, rule in zip(self._sums, rules, strict=True)
         )
 
+    def _sum_up(self) -> None:
+        self._costs, self._sums = {}, []
+        for held in list(self._places.values()):
+            place = held()
+            if place is not None:
+                self._add(place)
+
     def _add(self, place: Expected) -> None:
+        if place.ticket in self._costs:
+            return
         costs = self._costs[place.ticket] = [demand.cost for demand in place.demands]
         self._sums = [total + cost for total, cost in zip(self._sums or [0] * len(costs), costs, strict=True)]
 

@@ -213,7 +213,12 @@ class Place:
 
     def leave(self) -> None:
         """Leave the queue, unless already done, and wake the next first place."""
-        self._queues.leave(self._name, self.ticket, self)
+        try:
+            self._queues.leave(self._name, self.ticket, self)
+        except BaseException:  # raised by a signal handler, in the middle of it
+            self._queues.leave(self._name, self.ticket, self)
+            self._queues.wake_first(self._name)
+            raise
 
 
 class Queues:
@@ -246,26 +251,33 @@ class Queues:
             if ticket in self._claimed:
                 self._disclaim(ticket)
             queue = self.by_name.get(name)
-            if queue is None or ticket not in queue.places:
-                return
-            del queue.places[ticket]
-            if not queue.places:
-                self._remove(name)
+            if queue is None or (queue.places and ticket not in queue.places):
                 return
             if queue.outlook is not None:
                 queue.outlook.left(ticket, place)
+            queue.places.pop(ticket, None)
+            if not queue.places:
+                self._remove(name)
+                return
             following = queue.first()
         if following is not None:
             following.waiter.wake()
 
+    def wake_first(self, name: tuple[Hashable, ...]) -> None:
+        """Wake the first place of a queue."""
+        queue = self.by_name.get(name)
+        first = None if queue is None else queue.first()
+        if first is not None:
+            first.waiter.wake()
+
     def _remove(self, name: tuple[Hashable, ...]) -> None:
-        del self.by_name[name]
         if len(name) > _ONE_KEY:
             for key in name[1:]:
                 names = self._of_several.get(key, set())
                 names.discard(name)
                 if not names:
                     self._of_several.pop(key, None)
+        self.by_name.pop(name, None)
 
     def claim(self, ticket: int, key: Hashable, waiter: Waiter | AsyncWaiter) -> None:
         """Note that the place with this ticket waits for this key, and for no other."""
