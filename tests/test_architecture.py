@@ -80,7 +80,7 @@ MAY_IMPORT = {
     # stores
     "stores": (
         "errors rates stores.memory stores.paths stores.protocol stores.redis.asyncio_store stores.redis.thread_store "
-        "stores.redis.urls stores.sqlite"
+        "stores.redis.urls stores.safe_urls stores.sqlite"
     ),
     "stores.protocol": "algorithms.rule clock decision",
     "stores.breaker": "clock errors",
@@ -90,7 +90,8 @@ MAY_IMPORT = {
     "stores.deciding": "algorithms.rule decision stores.protocol",
     "stores.memory": "clock decision errors keys rates stores.deciding stores.eviction stores.protocol stores.spinlock",
     "stores.names": "stores.protocol",
-    "stores.paths": "errors rates",
+    "stores.safe_urls": "",
+    "stores.paths": "errors rates stores.safe_urls",
     "stores.filelock": "clock stores.spinlock",
     "stores.database": "algorithms.rule errors stores.protocol",
     "stores.closing": "clock flows forks stores.database stores.filelock",
@@ -99,7 +100,7 @@ MAY_IMPORT = {
         "stores.filelock stores.names stores.paths stores.protocol stores.spinlock"
     ),
     "stores.redis": "",
-    "stores.redis.urls": "errors rates",
+    "stores.redis.urls": "errors rates stores.safe_urls",
     "stores.redis.script": "algorithms",
     "stores.redis.redis_errors": "errors rates stores.protocol",
     "stores.redis.wire": (
@@ -150,7 +151,7 @@ MAY_IMPORT = {
     ),
     "stores.redis.base_store": (
         "clock errors flows forks stores.protocol stores.redis.denials stores.redis.redis_errors "
-        "stores.redis.routing stores.redis.servers stores.redis.topology stores.redis.urls stores.redis.wire"
+        "stores.redis.routing stores.redis.servers stores.redis.topology stores.redis.wire stores.safe_urls"
     ),
     "stores.redis.thread_store": (
         "clock flows stores.protocol stores.redis.base_store stores.redis.routing stores.redis.thread_batches "

@@ -735,7 +735,7 @@ def test_a_url_may_have_percent_codes(tmp_path):
         ("sqlite:///", "does not name a file"),
         ("sqlite:////", "does not name a file"),
         ("sqlite:///a/folder/", "does not name a file"),
-        ("sqlite://host/limits.db", "names a host, 'host', but a file has none"),
+        ("sqlite://host/limits.db", "names a host, but a file has none"),
         ("sqlite://limits.db", "names a host"),
         ("sqlite:///limits.db", r"the root directory.*SqliteStore\('limits.db'\)"),
         ("sqlite:///a/b.db?mode=ro", "has options, but a file takes none"),

@@ -9,7 +9,8 @@ Reading order:
 - `sqlite`: keeps state in a file; `database` reads and writes it, `filelock` guards it, `closing` closes both, and
   `paths` reads its URL
 - `redis/`: state on servers, a package of its own
-- `names`: the names of keys, in files and on servers; `breaker` keeps callers from a store that is away
+- `names`: the names of keys, in files and on servers; `breaker` keeps callers from a store that is away; `safe_urls`
+  shows a URL without its secrets
 """
 
 from __future__ import annotations
@@ -51,15 +52,20 @@ def store_of(store: Any, *, for_asyncio: bool) -> Store:
     if isinstance(store, str):
         return from_url(store, for_asyncio=for_asyncio)
     if isinstance(store, type) or not isinstance(store, Store):
-        raise TypeError(f"store must be a URL such as 'memory://' or a store object, not {show(store)}")
+        raise TypeError(f"store must be a URL such as 'memory://' or a store object, not {_shown(store)}")
     return store
+
+
+def _shown(store: Any) -> str:
+    return show(store) if store is None or isinstance(store, type) else f"of type {type(store).__name__}"
 
 
 def from_url(url: str, *, for_asyncio: bool = False) -> Store:
     """Make the store for a URL."""
     if url == "memory://":
         return MemoryStore()
-    from ratekeeper.stores.redis.urls import SCHEMES, safe
+    from ratekeeper.stores.redis.urls import SCHEMES
+    from ratekeeper.stores.safe_urls import safe
 
     scheme, separator, rest = url.partition("://")
     scheme = scheme.removeprefix("async+")

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
+from ratekeeper.stores.safe_urls import safe
 
 _FORM = "sqlite:///path/to/limits.db"
 
@@ -29,19 +30,19 @@ def path_of(url: str) -> str:
     """Return the path that a URL names: what follows sqlite://, which is always an absolute path."""
     host, slash, path = url.partition("://")[2].partition("/")
     if host == ":memory:" or path == ":memory:":
-        raise InvalidRule(f"store {show(url)} is not a file; for a store in memory use 'memory://'")
+        raise InvalidRule(f"store {show(safe(url))} is not a file; for a store in memory use 'memory://'")
     if host:
-        raise InvalidRule(f"store {show(url)} names a host, {show(host)}, but a file has none; write {_FORM}")
+        raise InvalidRule(f"store {show(safe(url))} names a host, but a file has none; write {_FORM}")
     if "?" in path or "#" in path:
         raise InvalidRule(
-            f"store {show(url)} has options, but a file takes none; in a path write %3F for ? and %23 for #"
+            f"store {show(safe(url))} has options, but a file takes none; in a path write %3F for ? and %23 for #"
         )
     path = unquote(path, errors="surrogateescape")
     if not path.strip("/") or path.endswith("/"):
-        raise InvalidRule(f"store {show(url)} does not name a file; write {_FORM}")
+        raise InvalidRule(f"store {show(safe(url))} does not name a file; write {_FORM}")
     if "/" not in path:
         raise InvalidRule(
-            f"store {show(url)} names a file in the root directory, because the path in a URL is absolute; "
+            f"store {show(safe(url))} names a file in the root directory, because the path in a URL is absolute; "
             f"write {_FORM}, or SqliteStore({path!r}) for one in the working directory"
         )
     return slash + path.lstrip("/")

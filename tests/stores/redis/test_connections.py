@@ -1,5 +1,6 @@
 """Ways to reach Redis: TLS, a unix socket, a password, a database, an existing client or pool."""
 
+import asyncio
 import contextlib
 import re
 import socket
@@ -46,6 +47,7 @@ def limiter_on(face, store, rules="fixed-window 3/year"):
 def close(face, store):
     if face == "AsyncLimiter":
         loop.run_until_complete(store.close())
+        loop.run_until_complete(asyncio.sleep(0.01))  # a transport whose handshake failed closes in a later turn
     else:
         store.close()
 

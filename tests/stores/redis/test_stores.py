@@ -38,7 +38,6 @@ from ratekeeper.stores import AsyncRedisStore, MemoryStore, RedisStore
 from ratekeeper.stores.redis import script, thread_batches, thread_connections
 from ratekeeper.stores.redis.batching import shows_away
 from ratekeeper.stores.redis.semaphore import SignalSafeSemaphore
-from ratekeeper.stores.redis.urls import safe
 from ratekeeper.testing import ManualClock
 from tests import inside, servers
 from tests.answering import welcomed
@@ -884,23 +883,6 @@ def test_a_list_under_the_name_of_a_counter_is_an_error_and_stays(client, server
             limiter.hit("k")
         assert client.keys("*") == [b"p:fw:b:{k}"]
         assert client.lrange("p:fw:b:{k}", 0, -1) == [b"precious"]
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
-        ("redis://ada:secret@host/0?password=secret", "redis://ada:***@host/0"),
-        ("redis://u:secret/x@h", "redis://***"),
-        ("redis://u:secret?x@h", "redis://***"),
-        ("redis://localhost/0?password=secret@x", "redis://***"),
-        ("redis://:secret@h#secret", "redis://:***@h"),
-    ],
-)
-def test_a_url_is_shown_without_its_secrets(url, shown):
-    assert safe(url) == shown
-    with suppress(InvalidRule):
-        assert repr(RedisStore(url)) == f"RedisStore({shown})"
 
 
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])

@@ -11,12 +11,13 @@ from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import StoreUnavailable, damaged_key
 from ratekeeper.flows import Flow
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, QuickHit, Snapshot
-from ratekeeper.stores.redis import urls, wire
+from ratekeeper.stores.redis import wire
 from ratekeeper.stores.redis.denials import Denials
 from ratekeeper.stores.redis.redis_errors import Result, is_of_another_type, unavailable
 from ratekeeper.stores.redis.routing import Bundle
 from ratekeeper.stores.redis.servers import Observer, Servers
 from ratekeeper.stores.redis.topology import Command
+from ratekeeper.stores.safe_urls import safe
 
 _log = logging.getLogger("ratekeeper")
 PATIENCE_NS = 1_000_000_000  # for calls that are not decisions or have no deadline
@@ -30,7 +31,7 @@ class BaseRedisStore:
     _ask: Callable[[Sequence[Bundle], int], Any]  # sends commands and reads the replies; event loops await it
 
     def __init__(self, source: Any, *, for_asyncio: bool, remember_denials: bool) -> None:
-        self._shown = urls.safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
+        self._shown = safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         self.denials = Denials() if remember_denials else None
         self._observe: Observer = _forget if self.denials is None else self.denials.observe
         self._servers = Servers(source, repr(self), for_asyncio=for_asyncio)

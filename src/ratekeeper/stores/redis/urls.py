@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
+from ratekeeper.stores.safe_urls import safe
 
 PORT, SENTINEL_PORT = 6379, 26_379
 _NAMES = ("redis", "rediss", "valkey", "valkeys")
@@ -85,18 +86,6 @@ def unreadable(url: str, several: str, reason: str) -> InvalidRule:
         f"store {safe(url)} cannot be read ({reason}); write {_FORMS[several]}, with redis-py's options "
         "after a ?, and with special characters in a password percent-encoded"
     )
-
-
-def safe(url: str) -> str:
-    """Show a URL without its password."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return "***" if "@" in url else url
-    secret, at, address = rest.rpartition("@")
-    if any(special in secret for special in "/?#"):  # it is unclear where the password ends
-        return f"{scheme}{separator}***"
-    address = address.partition("?")[0].partition("#")[0]
-    return f"{scheme}{separator}{secret.partition(':')[0]}:***@{address}" if at else f"{scheme}{separator}{address}"
 
 
 def _address(text: str, port: int) -> NodeAddress:
