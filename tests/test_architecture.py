@@ -124,7 +124,7 @@ MAY_IMPORT = {
     "stores.redis.batching": "",
     "stores.redis.split": "flows stores.protocol stores.redis.redis_errors stores.redis.wire",
     "stores.redis.thread_connections": (
-        "clock flows stores.protocol stores.redis.redis_client stores.redis.redis_errors stores.redis.routing "
+        "clock flows forks stores.protocol stores.redis.redis_client stores.redis.redis_errors stores.redis.routing "
         "stores.redis.semaphore stores.redis.servers stores.redis.thread_jobs stores.redis.tls stores.redis.topology "
         "stores.redis.urls stores.redis.wire"
     ),

@@ -3,17 +3,28 @@
 import _thread
 import asyncio
 import gc
+import os
+import signal
 import subprocess
 import sys
 import threading
+import uuid
 
 import pytest
 
-from ratekeeper import AsyncLimiter, Limiter, RateLimited, TokenBucket
+from ratekeeper import (
+    AsyncLimiter,
+    FixedWindow,
+    Limiter,
+    RateLimited,
+    SlidingWindowLog,
+    StoreUnavailable,
+    TokenBucket,
+)
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
-from tests import inside
-from tests.waiters import until_async, untraced
+from tests import inside, points, servers
+from tests.waiters import PATIENCE, until_async, untraced
 
 
 class InterruptsWhenGone:
@@ -89,3 +100,50 @@ def test_a_wait_that_ran_out_of_time_is_refused_with_a_denial():
 
     assert not asyncio.run(main()).allowed
     gc.collect()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # other tests may have left threads
+@pytest.mark.parametrize("store", ["memory", "sqlite", "redis"])
+def test_a_child_forked_by_a_handler_in_the_middle_of_a_call_does_not_take_the_parent_s_answer(store, tmp_path):
+    url = {
+        "memory": lambda: "memory://",
+        "sqlite": lambda: f"sqlite:///{tmp_path / 'limits.db'}",
+        "redis": lambda: servers.shared(servers.newest()).url,
+    }[store]()
+    rules = {"window": FixedWindow(10**6, "30d"), "log": SlidingWindowLog(10**6, "30d")}
+    limiter = Limiter(rules, url, prefix=f"test {uuid.uuid4()}", on_error="raise", deadline=10)
+    limiter.hit("a")
+    parent = os.getpid()
+    answers = []
+    children = []
+
+    def call():
+        try:
+            answers.append(limiter.hit("a"))
+        except StoreUnavailable:  # in a child whose connection was the parent's
+            if os.getpid() == parent:
+                raise
+
+    def fork():
+        child = os.fork()
+        children.append(child)
+        if not child:
+            signal.alarm(PATIENCE)
+
+    with untraced(), points.handled_by(fork):
+        for point in range(0, points.count(call), 9):
+            status = 1
+            try:
+                points.at(point, call)
+                status = 0
+            finally:
+                if os.getpid() != parent:
+                    os._exit(status)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
+    assert len(children) > 5
+    hits = 2 + len(children)
+    remaining = [10**6 - answer.remaining for answer in answers]
+    assert remaining == sorted(remaining)
+    assert hits <= 10**6 - limiter.peek("a").remaining <= hits + len(children)
+    limiter.close()

@@ -56,10 +56,11 @@ class Database:
         self.path = path
         self._expires_at = expires_at
         self._connection: sqlite3.Connection | None = None
-        self._opened: os.stat_result | None = None
+        self._opened: os.stat_result | None = None  # the file, once the connection is set up
         self._looked_us = 0
         self._look_again_us = 0
         self._write_failed = False
+        self._is_abandoned = False
 
     @property
     def is_open(self) -> bool:
@@ -80,19 +81,18 @@ class Database:
         After a failed write, first try whether there is room again: reads work on a full disk, too.
         """
         connection = self._connection
-        if connection is None:
-            connection = self._open()
-        if connection.in_transaction:
+        if connection is None or self._opened is None:
+            self._open()
+        elif connection.in_transaction:
             connection.execute("ROLLBACK")
         if self._write_failed:
-            connection.execute(_TRY, (_TRIAL,))
-            connection.execute(_FORGET, (_TRIAL,))
+            self._run(_TRY, (_TRIAL,))
+            self._run(_FORGET, (_TRIAL,))
             self._write_failed = False
 
     def read(self, name: bytes) -> tuple[Any, int] | None:
         """Return a key's stored state and when it expires."""
-        assert self._connection is not None  # noqa: S101 - `ready` was called
-        rows = self._connection.execute(_READ, (name,)).fetchall()  # all: an unfinished statement would keep a lock
+        rows = self._run(_READ, (name,)).fetchall()  # all: an unfinished statement would keep a lock
         return rows[0] if rows else None
 
     def write(self, changes: list[Change], now: int) -> None:
@@ -101,21 +101,20 @@ class Database:
             changes = changes + self._expiry(now, _LOOKS * (len(changes) + 1))
         if not changes:
             return
-        connection = self._connection
-        assert connection is not None  # noqa: S101 - `ready` was called
         try:
             if len(changes) == 1:
-                connection.execute(*changes[0])  # its own transaction
+                self._run(*changes[0])  # its own transaction
                 return
-            connection.execute("BEGIN IMMEDIATE")
+            self._run("BEGIN IMMEDIATE")
             for change in changes:
-                connection.execute(*change)
-            connection.execute("COMMIT")
+                self._run(*change)
+            self._run("COMMIT")
         except sqlite3.Error as error:
             self._write_failed = not is_locked(error)
             raise
         finally:
-            if connection.in_transaction:
+            connection = self._connection
+            if connection is not None and connection.in_transaction:
                 connection.execute("ROLLBACK")
 
     def close(self) -> None:
@@ -127,14 +126,24 @@ class Database:
                 connection.close()
 
     def abandon(self) -> object:
-        """Give up the connection without closing it, because it belongs to the parent; return it."""
+        """Give up the connection for ever without closing it, because it belongs to the parent; return it."""
+        self._is_abandoned = self._is_abandoned or self.is_open
         connection, self._connection = self._connection, None
         return connection
 
+    def _run(self, statement: str, parameters: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        """Execute a statement. After each one a signal handler may fork, and take the connection from the child."""
+        connection = self._connection
+        if connection is None:
+            raise self._forked()
+        return connection.execute(statement, parameters)
+
+    def _forked(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.path} was in use when this process was forked; make the store afterwards")
+
     def _expiry(self, now: int, looks: int) -> list[Change]:
         """Return changes that delete a few expired keys, and that postpone those that turn out not to have expired."""
-        assert self._connection is not None  # noqa: S101 - `ready` was called
-        due = self._connection.execute(_DUE, (now, looks)).fetchall()
+        due = self._run(_DUE, (now, looks)).fetchall()
         self._looked_us = now
         self._look_again_us = now if len(due) == looks else now + _LOOK_US
         changes: list[Change] = []
@@ -143,21 +152,23 @@ class Database:
             changes.append((_LOOK_LATER, (matters_us, name)) if matters_us > now else (_FORGET_EXPIRED, (name, now)))
         return changes
 
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+    def _open(self) -> None:
+        if self._is_abandoned:  # SQLite would take its own note of the parent's locks for locks of this process
+            raise self._forked()
+        self.close()  # a caller may have been interrupted before the connection was set up
+        self._connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
-            self._set_up(connection)
-            self._opened = Path(self.path).stat()
+            self._set_up()
+            opened = Path(self.path).stat()
         except BaseException:
-            connection.close()
+            self.close()
             raise
         self._look_again_us = self._looked_us = 0
-        self._connection = connection
-        return connection
+        self._opened = opened
 
-    def _set_up(self, connection: sqlite3.Connection) -> None:
+    def _set_up(self) -> None:
         def ask(question: str) -> Any:
-            return connection.execute(question).fetchall()[0][0]
+            return self._run(question).fetchall()[0][0]
 
         found = ask("PRAGMA application_id"), ask("PRAGMA user_version")
         is_new = found == (0, 0) and not ask("SELECT count(*) FROM sqlite_master")
@@ -165,14 +176,14 @@ class Database:
             whose = "of another version of ratekeeper" if found[0] == _APPLICATION else "of another application"
             raise StoreUnavailable(f"{self.path} is a database {whose}")
         for setting in _SETTINGS:
-            connection.execute(setting).fetchall()
+            self._run(setting).fetchall()
         if (mode := ask("PRAGMA journal_mode")) != "wal":
             raise StoreUnavailable(f"{self.path} does not support a write-ahead log; its journal mode is {mode!r}")
         if is_new:
-            connection.execute("BEGIN IMMEDIATE")
+            self._run("BEGIN IMMEDIATE")
             for statement in _SCHEMA:
-                connection.execute(statement)
-            connection.execute("COMMIT")
+                self._run(statement)
+            self._run("COMMIT")
 
 
 class Work:

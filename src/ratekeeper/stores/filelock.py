@@ -84,10 +84,11 @@ class FileLock:
 
     def moves_since(self, since_ns: int) -> bool:
         """Return whether anybody has taken the lock since that time on the stopwatch, or just before."""
-        if self._file is None:
+        file = self._file
+        if file is None:
             return True
         try:
-            stamp = int.from_bytes(os.pread(self._file, 8, 0), "big")
+            stamp = int.from_bytes(os.pread(file, 8, 0), "big")
         except OSError:
             return False
         return stamp >= since_ns - 2 * _STAMPED_NS
@@ -107,8 +108,14 @@ class FileLock:
             self._is_stopped = False
             self._free[0] = True
 
-    def renew(self) -> None:
-        """Let threads in again, even if one was inside: in a forked child it does not exist."""
+    def after_fork(self) -> None:
+        """Leave the file to the parent, and let threads in again: one that was inside does not exist in the child."""
+        if self.is_mine() and self._file is not None:  # it may use the file's number yet, which must be no other file
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nothing, self._file, inheritable=False)
+            os.close(nothing)
+            self._file = None
+        self.close()
         self._is_stopped = False
         self._free[0] = True
 
@@ -120,10 +127,11 @@ class FileLock:
 
     def is_in_place(self) -> bool:
         """Return whether the file is still the one that others find under its name."""
-        if self._file is None:
+        file = self._file
+        if file is None:
             return False
         with suppress(OSError):
-            return os.path.samestat(os.fstat(self._file), Path(self.path).stat())
+            return os.path.samestat(os.fstat(file), Path(self.path).stat())
         return False
 
     def _open(self) -> int:

@@ -65,7 +65,6 @@ class SqliteStore:
         self._check_at_ns = 0
         self._clock: Clock = wall_clock
         self._bound: dict[int, tuple[Binding, bytes]] = {}  # by id: a binding, and the head of its keys' names
-        self._is_cut_off = False
         self._files = Files(self._lock, self._database)
         forks.pause_at_fork(self)
         close_with(self._files, self)
@@ -207,8 +206,6 @@ class SqliteStore:
 
     def _inside(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand]) -> Any:
         """Run an action while the lock is held."""
-        if self._is_cut_off:
-            raise StoreUnavailable(f"{self!r} was in use when this process was forked; make the store afterwards")
         now = stopwatch()
         try:
             if now >= self._check_at_ns:
@@ -291,9 +288,7 @@ class SqliteStore:
         self.breaker.after_fork()
         if self._database.is_open:  # the fork did not wait: SQLite forbids using or closing it here
             keep_open(self._database.abandon())
-            self._is_cut_off = True
-        self._lock.close()
-        self._lock.renew()
+        self._lock.after_fork()
         self._queue = LockQueue()
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import repeat, starmap
 from typing import Any
 
-from ratekeeper import flows
+from ratekeeper import flows, forks
 from ratekeeper.clock import stopwatch
 from ratekeeper.stores.protocol import Demand
 from ratekeeper.stores.redis import redis_client
@@ -179,7 +179,7 @@ def thread_connection(kind: Any) -> type[Any]:
 class _ThreadConnection:
     """The mix-in that comes before redis-py's own class."""
 
-    _sock: Any
+    _sock: Any = None
     _parser: Any
     kind: Any
     ends_ns = 0
@@ -190,6 +190,12 @@ class _ThreadConnection:
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments | {"parser_class": parser_class()})
         self._parser.owner = weakref.proxy(self)
+        forks.renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Close the socket: it is the parent's, and a call that a signal handler forked in must not read its answer."""
+        if self._sock is not None:
+            self._sock.close()
 
     @property
     def socket_timeout(self) -> float:
