@@ -175,3 +175,4 @@ def test_redis_goes_away_and_comes_back_during_use(visit):
             if not state["degraded"] and state["peek"]["remaining"] == 9:  # Redis came back empty
                 break
         card.agrees(9)
+        page.close()  # before the service ends, which the page would complain of
