@@ -269,14 +269,14 @@ def test_the_oldest_entry_is_known_after_the_first_was_given_back_and_after_load
     assert rule.words(log, 3 * SECOND)["entries"] == [(2, 1), (3, 1)]
     assert rule.decide(log, 61 * SECOND, 9, consume=True)[1:3] == (False, 8)
     assert rule.decide(log, 62 * SECOND, 9, consume=True)[1:3] == (True, 0)
-    loaded = rule.load([block(5, 1, [(0, 1)])])
+    loaded = rule.load([block(5, 3, [(0, 1)])])
     assert rule.words(loaded, 6 * SECOND)["entries"] == [(5, 1)]
     assert rule.decide(loaded, 65 * SECOND, 10, consume=True)[1:3] == (True, 0)
 
 
-def block(begins, width, entries):
+def block(begins, width, entries, before=0):
     """A block of a log on Redis: a header of 27 bytes, and for each entry its relative time and a running total."""
-    head = bytes([width]) + (begins * SECOND).to_bytes(7, "big") + bytes(19)
+    head = bytes([width]) + (begins * SECOND).to_bytes(7, "big") + before.to_bytes(6, "big") + bytes(13)
     return head + b"".join((at * SECOND).to_bytes(5, "big") + total.to_bytes(width, "big") for at, total in entries)
 
 
@@ -285,8 +285,8 @@ def test_a_log_is_loaded_from_the_blocks_of_redis():
     start = 1_700_000_000
     log = rule.load(
         [
-            block(start, 2, [(0, 300), (7, 301)]),
-            block(start + 100, 1, [(0, 2), (1, 2), (300, 5)]),  # the second one was given back
+            block(start, 6, [(0, 300), (7, 301)]),
+            block(start + 100, 3, [(0, 2), (1, 2), (300, 5)], before=301),  # the second one was given back
         ]
     )
     now = (start + 400) * SECOND
@@ -297,5 +297,5 @@ def test_a_log_is_loaded_from_the_blocks_of_redis():
 
 def test_a_log_of_which_all_was_given_back_is_loaded_as_empty():
     rule = SlidingWindowLog(10, 60)
-    log = rule.load([block(100, 1, [(0, 0)])])
+    log = rule.load([block(100, 3, [(0, 0)])])
     assert rule.decide(log, 100 * SECOND, 1, consume=True)[1:3] == (True, 9)
