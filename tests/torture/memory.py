@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -122,30 +123,54 @@ def signals(hits: int = 200_000) -> str:
     return f"{hits:,} hits, {interrupted:,} interrupted, the store goes on"
 
 
-def fork(times: int = 200) -> str:
-    """Children forked while other threads are inside the store can go on deciding."""
-    limiter = Limiter(FixedWindow(10**9, 86_400))
+def fork(times: int = 400) -> str:
+    """Children forked while other threads are inside a full store, on rules of all kinds, can go on deciding."""
+    store = MemoryStore(max_keys=100)
+    limiters = [Limiter(rule, store) for rule in (*RULES, SlidingWindowLog(100, "10ms"))]
     running = True
 
-    def hammer() -> None:
-        while running:
+    def hammer(number: int) -> None:
+        for turn in itertools.count(number):
+            if not running:
+                return
+            limiter = limiters[turn % len(limiters)]
             limiter.hit("one")
+            limiter.refund("one")
+            limiter.charge(turn)
 
-    workers = [threading.Thread(target=hammer, daemon=True) for _ in range(4)]
+    workers = [threading.Thread(target=hammer, args=(number,), daemon=True) for number in range(4)]
     for worker in workers:
         worker.start()
     stuck = 0
     try:
-        for _ in range(times):
+        for number in range(times):
             child = os.fork()
             if child == 0:
-                signal.alarm(10)
-                os._exit(0 if limiter.hit("child").allowed else 1)
+                _go_on(limiters, number)
             stuck += os.waitpid(child, 0)[1] != 0
     finally:
         running = False
+        for worker in workers:
+            worker.join()
     assert stuck == 0, f"{stuck} of {times} children could not decide"
-    return f"{times} children forked from 4 busy threads, all decided"
+    return f"{times} children forked from 4 busy threads, all decided on {len(limiters)} rules"
+
+
+def _go_on(limiters: list[Limiter], number: int) -> None:
+    """In a child: decide, and leave with 0 if each rule admits its limit on a new key, and no more."""
+    status = 1
+    try:
+        signal.alarm(20)
+        for limiter in limiters:
+            (rule,) = limiter.rules.values()
+            limiter.hit("one")
+            if not limiter.hit(f"child {number}", rule.limit).allowed:
+                return
+            if limiter.hit(f"child {number}").allowed and rule.window_us > 10**6:
+                return
+        status = 0
+    finally:
+        os._exit(status)
 
 
 def clock(rounds: int = 20_000) -> str:
