@@ -1,8 +1,8 @@
 """Expiry and eviction: when to check each key again, and which key to evict when the store is full.
 
 Every stored key is in a cohort. A key that is used again stays in its cohort; it is checked, and moved to its new
-cohort, only when the cohort is due or room is needed. So a decision on a known key costs nothing here, and every call
-does a bounded amount of work.
+cohort, only when the cohort is due or room is needed. So a decision on a known key costs nothing here, and no call
+takes longer because there are many keys.
 
 A caller may be interrupted, or the process forked, between any two steps. What is stored is what `Table.states` holds,
 and a key comes or goes there in one step. It is put into a cohort before it is stored, and taken out after it is gone:
@@ -20,7 +20,7 @@ from typing import Any
 from ratekeeper.stores.protocol import Binding, Key
 from ratekeeper.stores.tables import LEVELS, NO_KEYS, Cohort, Group, Table, by_due, by_level, discard
 
-_Checked = tuple[tuple[float, int], Cohort, Key]
+_Standing = tuple[float, int]  # the share that a key has used, and when it expires
 
 NEVER = 1 << 63
 _LOOKS = 8  # due keys that one call checks
@@ -28,7 +28,8 @@ _CANDIDATES = 16  # keys that are checked to find one to evict; all keys if ther
 _EVICTIONS = 2  # keys that one new key evicts, if rules have lost their limiters and take more room than before
 _RIVALS = 4  # groups that are considered besides the newcomer's own
 _MANY = 64  # with more keys, a flood evicts the first key found that has used almost nothing
-_EXPIRED, _EMPTIED, _STAYS = (-2.0, 0), (-1.0, 0), (2.0, 0)  # below and above every standing
+_EXPIRED: _Standing = (-1.0, 0)
+_STAYS: _Standing = (2.0, 0)
 _SPARE = 8  # emptied keys that may be in cohorts besides as many as are stored
 _SWEEPS = 8  # keys that are checked for each that is emptied beyond these
 
@@ -99,7 +100,8 @@ class EvictionQueue:
         if self._counts_are_wrong:
             self._count()
         if self._used >= self.max_keys:
-            self.collect(now)
+            if now >= self.due:
+                self.collect(now)
             for _ in range(_EVICTIONS):
                 if self._used < self.max_keys:
                     break
@@ -270,25 +272,24 @@ class EvictionQueue:
         """
         own = table.group
         part = self.max_keys // (len(self._groups) + (own not in self._groups))
-        groups, newcomer = self._above(part, own), None
+        groups = self._above(part, own) if len(self._groups) > 1 or own not in self._groups else []
+        newcomer = None
         if own.used >= part:
             groups.append(own)
             newcomer = _standing(table, state, now)
-        checked = self._check(groups, newcomer, now)
-        evicted = None
-        if not checked or checked[-1][0] != _EXPIRED:
+        checked, goes = self._check(groups, newcomer, now)
+        if goes is not _EXPIRED:
             self.evictions += 1
-            evicted = min((standing for standing, *_ in checked if _EMPTIED < standing < _STAYS), default=None)
-            if evicted is not None and newcomer is not None and newcomer < evicted:
-                evicted = None
+            if newcomer is not None and goes is not None and newcomer < goes:
+                goes = None
         for standing, cohort, key in checked:  # each is the first in its cohort
             known = cohort.table.states.get(key)
-            if known is None or standing is evicted or standing <= _EMPTIED:
+            if known is None or standing is goes or standing is _EXPIRED:
                 self._forget(cohort.table, key)
             else:
                 self._place(cohort.table, key, known, now)
             self._take(cohort)
-        return newcomer is None or evicted is not None or checked[-1][0] == _EXPIRED
+        return newcomer is None or goes is not None
 
     def _above(self, part: int, own: Group) -> list[Group]:
         """Return some groups that have more than their part, other ones each time; none only if there is none."""
@@ -304,50 +305,48 @@ class EvictionQueue:
                     break
         return above
 
-    def _check(self, groups: Sequence[Group], newcomer: tuple[float, int] | None, now: int) -> list[_Checked]:
-        """Return the standings of some keys, until one is found that has expired or is surely light enough."""
-        checked: list[_Checked] = []
-        for cohort, key in self._candidates(groups):
-            table = cohort.table
-            state = table.states.get(key)
-            if state is None:
-                checked.append((_EMPTIED, cohort, key))
-                continue
-            standing = _standing(table, state, now)
-            if standing[1] <= now:
-                checked.append((_EXPIRED, cohort, key))
-                break
-            if table.group not in groups:
-                checked.append((_STAYS, cohort, key))
-                continue
-            checked.append((standing, cohort, key))
-            is_light = newcomer is None or standing <= newcomer
-            if is_light and standing[0] * table.rule.limit <= 1 and self._used > _MANY:
-                break  # it has used at most one unit, as in a flood of fresh keys
-        return checked
-
-    def _candidates(self, groups: Sequence[Group]) -> Iterator[tuple[Cohort, Key]]:
-        """Return keys that are likely to have used little, or to have expired; all keys if there are few."""
+    def _check(
+        self, groups: Sequence[Group], newcomer: _Standing | None, now: int
+    ) -> tuple[list[tuple[_Standing, Cohort, Key]], _Standing | None]:
+        """Look at keys until one is found that has expired or is surely light enough; return these and the lightest."""
         are_few = self._used + self._emptied <= 2 * _CANDIDATES
         most = 2 * _CANDIDATES if are_few else _CANDIDATES // (2 if len(groups) == 1 else 4)
-        seen: list[Cohort] = []
+        checked: list[tuple[_Standing, Cohort, Key]] = []
+        lightest = None
         for cohort in self._agenda if are_few else self._likely(groups):
-            if cohort not in seen:
-                seen.append(cohort)
-                for key in islice(cohort.keys, most):
-                    yield cohort, key
+            table = cohort.table
+            may_go = table.group in groups
+            for key in islice(cohort.keys, most):
+                state = table.states.get(key)
+                if state is None:
+                    checked.append((_EXPIRED, cohort, key))  # it was emptied
+                    continue
+                standing = _standing(table, state, now)
+                if standing[1] <= now:
+                    checked.append((_EXPIRED, cohort, key))
+                    return checked, _EXPIRED
+                checked.append((standing if may_go else _STAYS, cohort, key))
+                if may_go and (lightest is None or standing < lightest):
+                    lightest = standing
+                    is_light = standing[0] * table.rule.limit <= 1 and (newcomer is None or standing <= newcomer)
+                    if is_light and self._used > _MANY:
+                        return checked, lightest  # it has used at most one unit, as in a flood of fresh keys
+        return checked, lightest
 
     def _likely(self, groups: Sequence[Group]) -> Iterator[Cohort]:
-        """Return the cohorts with the smallest shares, those due first in these groups, and the first of all."""
+        """Return the cohorts with the smallest shares and those due first in these groups, and the first of all."""
         if len(groups) > 1:  # the two whose keys have used the least
             lightest = [first for group in groups if (first := self._first(group, group.by_level)) is not None]
             groups = [cohort.table.group for cohort in sorted(lightest, key=by_level)[:2]]
+        seen: list[Cohort] = []
         for group in groups:
             for cohorts in (group.by_level, group.by_due):
                 first = self._first(group, cohorts)
-                if first is not None:
+                if first is not None and first not in seen:
+                    seen.append(first)
                     yield first
-        yield from self._agenda[:1]
+        if self._agenda and self._agenda[0] not in seen:
+            yield self._agenda[0]
 
     def _first(self, group: Group, cohorts: list[Cohort]) -> Cohort | None:
         """Return the first cohort in a group's list."""
@@ -361,5 +360,5 @@ class EvictionQueue:
         return None
 
 
-def _standing(table: Table, state: Any, now: int) -> tuple[float, int]:
+def _standing(table: Table, state: Any, now: int) -> _Standing:
     return min(1.0, table.rule.share(state, now)), table.rule.expires_at(state)
