@@ -20,7 +20,7 @@ SHORT = {
     "threads": {"count": 16, "hits": 200},
     "clock": {"rounds": 600},
     "flood": {"keys": 80_000, "room": 5_000, "traced": 40_000},
-    "interruptions": {"tries": 1, "seed": 1},
+    "interruptions": {"tries": 300, "seed": 1},
     "exact_file": {"processes": 8, "hits": 100, "limit": 400},
     "killed_file": {"kills": 30},
     "exact": {"processes": 2, "hits": 600, "limit": 1_000},
