@@ -329,7 +329,7 @@ def test_a_wait_with_a_timeout_follows_on_error_when_the_server_goes_while_other
 
 def test_who_waits_while_the_store_is_away_notices_that_it_is_back(server):
     """According to the stand-in, the day must end first; Redis comes back empty."""
-    limiter = Limiter(FixedWindow(1, 86_400), server.url)
+    limiter = Limiter(FixedWindow(1, 86_400), server.url, deadline=5)
     server.stop()
     assert limiter.hit("k").degraded
     assert limiter.hit("other").degraded
@@ -346,7 +346,7 @@ def test_who_waits_while_the_store_is_away_notices_that_it_is_back(server):
 
 def test_async_waiters_notice_that_the_store_is_back(server):
     async def scenario():
-        limiter = AsyncLimiter(FixedWindow(1, 86_400), server.url)
+        limiter = AsyncLimiter(FixedWindow(1, 86_400), server.url, deadline=5)
         server.stop()
         keys = [f"k{number}" for number in range(100)]
         for key in keys:
