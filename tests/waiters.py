@@ -59,7 +59,8 @@ def waiters(limiter, kind="turn"):
     waiting = inside.queues(limiter)
     with waiting.lock:
         found = [queue for name, queue in waiting.by_name.items() if name[0] == kind]
-        return [place.waiter for queue in found for place in queue.present()]
+        places = [held() for queue in found for held in list(queue.places.values())]
+        return [place.waiter for place in places if place is not None]
 
 
 @contextmanager

@@ -4,7 +4,8 @@ A forecast starts from a snapshot of the keys and goes through the queue in orde
 makes it for all, a few places at a time, so that an event loop is never held up. If a place leaves early, the forecast
 is too late for the places behind it; a new one is made when that could matter to a caller. Each caller that joins pays
 for a number of steps, so the work grows with the number of callers and not with its square. If a long queue changes
-faster than that, no caller is refused early: those that are too late are refused at the end of their timeout.
+faster than that, only those are refused early who are too late by the rates alone; the others that are too late are
+refused at the end of their timeout.
 """
 
 from __future__ import annotations

