@@ -35,6 +35,11 @@ class Proxy:
         self.port = int(self._server.sockets[0].getsockname()[1])
         self.url = f"redis://127.0.0.1:{self.port}/0"
 
+    @property
+    def open_connections(self) -> int:
+        """How many sockets are open now, of clients and to the server."""
+        return len(self._open)
+
     def __enter__(self) -> Proxy:
         return self
 

@@ -142,7 +142,7 @@ def test_a_connection_that_is_set_up_after_its_store_was_closed_is_closed(face, 
         with limiter_on(face, login(proxy), deadline=0.1) as limiter:
             assert limiter.hit("k").degraded
             until(lambda: proxy.connections == 1, "a connection is under way")
-        until(lambda: not any(thread.name == "ratekeeper" for thread in threading.enumerate()), "the set-up has ended")
+        until(lambda: proxy.open_connections == 0, "the connection is closed")
 
 
 def test_the_master_that_sentinels_behind_slow_links_name_decides(face, secured, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -70,7 +71,7 @@ class ThreadJobs(Jobs[ThreadJob]):
     def _start(self, name: Hashable, job: ThreadJob, work: Work, ends_ns: int) -> None:
         arguments = name, job, work, time_for(ends_ns)
         try:
-            threading.Thread(target=self._do, args=arguments, name="ratekeeper", daemon=True).start()
+            _thread.start_new_thread(self._do, arguments)  # one C call: a signal may tear `Thread.start` apart
         except RuntimeError:  # no more threads, for example while the interpreter exits
             self._do(name, job, work, ends_ns)
 
