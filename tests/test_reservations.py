@@ -22,7 +22,7 @@ from ratekeeper.stores import MemoryStore, RedisStore
 from ratekeeper.testing import ManualClock
 from tests import servers
 from tests.faces import FACES, loop
-from tests.waiters import Call, in_queue, until
+from tests.waiters import Call, in_queue, until, waiters
 
 MINUTE = 60
 
@@ -190,26 +190,16 @@ def test_a_give_back_wakes_who_waits(clock):
     limiter = Limiter(FixedWindow(5, MINUTE), clock=clock)
     taken = limiter.take("k", 5)
     waiting = Call(limiter.wait, "k", 2)
-    until(lambda: inside_waits(limiter), "one in the queue")
+    until(lambda: waiters(limiter), "one in the queue")
     taken.correct(3)
     assert waiting.outcome().allowed
-
-
-def inside_waits(limiter):
-    return len(_present(limiter)) == 1
-
-
-def _present(limiter):
-    from tests import inside
-
-    return [place for queue in inside.queues(limiter).by_name.values() for place in queue.present()]
 
 
 def test_wait_and_take_waits_and_can_be_given_back(clock):
     limiter = Limiter(LeakyBucket(10, 1, "shaping"), clock=clock)
     limiter.hit("k", 2)
     waiting = Call(limiter.wait_and_take, "k", 3)
-    until(lambda: inside_waits(limiter), "one in the queue")
+    until(lambda: waiters(limiter, "departure"), "one in the queue")
     clock.advance(2)
     taken = waiting.outcome()
     assert taken.decision.allowed
