@@ -113,8 +113,9 @@ class Waiting:
             elif turn.leaves_ns is None and outlook.begin(turn):
                 yield from self._foresee(turn, outlook)
             elif turn.leaves_ns is not None and turn.leaves_ns > turn.deadline_ns:
+                leaves_ns = turn.leaves_ns  # which may be forgotten while the store answers
                 standing = yield from self._standing(turn.demands)
-                retry_after = max(0.0, (turn.leaves_ns - self.timer()) / 1e9)
+                retry_after = max(0.0, (leaves_ns - self.timer()) / 1e9)
                 raise RateLimited(standing._replace(allowed=False, retry_after=retry_after))
             else:
                 yield from self._sleep(turn, turn.deadline_ns)

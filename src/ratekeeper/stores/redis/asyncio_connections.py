@@ -21,7 +21,7 @@ from ratekeeper.stores.redis.topology import Command
 from ratekeeper.stores.redis.urls import NodeAddress, is_sentinel
 from ratekeeper.stores.redis.wire import decode
 
-_TRIES = 3  # connections that a caller waits for
+_TRIES = 10  # connections that a caller waits for: other callers may take what was set up for it
 
 
 class AsyncioConnections:

@@ -27,7 +27,7 @@ from ratekeeper.stores.redis.topology import Command
 from ratekeeper.stores.redis.urls import NodeAddress, is_sentinel
 from ratekeeper.stores.redis.wire import decode
 
-_TRIES = 3  # connections that a caller waits for
+_TRIES = 10  # connections that a caller waits for: other callers may take what was set up for it
 _A_MOMENT_NS = 1_000_000  # how far a socket's time-out may differ from the time left
 
 
