@@ -74,7 +74,8 @@ _CLASSES = {  # of redis-py, which removes the code from the text
 _DAMAGED = re.compile(r"\bRATEKEEPER damaged ([\d,]+)")
 _IN_A_TEXT = re.compile(rf"\b({'|'.join(_BY_CODE)})\b")  # raised inside the script, or unknown to redis-py
 _WITHOUT_A_CODE = {  # texts of Redis 6, and of commands that are refused before they are parsed
-    "The user executing the script": "NOPERM",
+    "The user executing the script": "NOPERM",  # Redis 6
+    "no permissions to": "NOPERM",  # in a script, from Redis 7.2 on
     "unauthenticated": "NOAUTH",
     "no password": "NOAUTH",
 }
