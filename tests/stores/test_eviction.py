@@ -106,12 +106,34 @@ def test_a_rule_that_no_limiter_has_any_more_prolongs_no_state_of_another():
 
 def test_the_states_of_a_name_that_no_limiter_has_any_more_end_as_the_last_of_its_rules_says():
     queue, table = filled(1)
-    for binding in table.bindings:
+    for binding in list(table.bindings.values()):
         table.unbind(binding)
     queue.collect(MINUTE - 1)
     assert stored(queue) == 1
     queue.collect(MINUTE)
     assert stored(queue) == 0
+
+
+def test_many_limiters_of_one_rule_are_noted_in_linear_time():
+    queue = EvictionQueue(10)
+    compared = []
+
+    class Compared(FixedWindow):
+        def __hash__(self):
+            compared.append(self)
+            return super().__hash__()
+
+        def __eq__(self, other):
+            compared.append(self)
+            return super().__eq__(other)
+
+    bindings = [binding_of(Compared(10, 60)) for _ in range(300)]
+    for binding in bindings:
+        queue.bind(binding)
+    for binding in bindings:
+        queue.unbind(binding)
+    assert len(compared) <= 1_000
+    assert queue.tables == {}
 
 
 def test_the_share_that_counts_is_the_largest_of_all_rules_under_a_name():

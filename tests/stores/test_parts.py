@@ -136,6 +136,19 @@ def test_a_rule_that_has_a_limiter_of_its_own_leaves_the_group_of_others_that_us
     assert held(own, 200) == 45
 
 
+def test_a_closed_store_has_all_its_room_again_also_that_of_rules_that_are_gone():
+    clock, store = ManualClock(), MemoryStore(20)
+    kept = Limiter("10/day", store, clock=clock)
+    for limit in (1, 2, 3):
+        Limiter(FixedWindow(limit, YEAR), store, clock=clock).hit("k")
+    gc.collect()
+    Limiter("1/s", store, clock=clock)
+    store.close()
+    for number in range(20):
+        kept.hit(number)
+    assert (store.size, store.evictions) == (20, 0)
+
+
 def test_limiters_of_one_rule_share_usage_whatever_their_groups():
     clock, store = ManualClock(), MemoryStore()
     limiters = [Limiter("fixed-window 3/day", store, clock=clock, group=group) for group in ("a", None, "b")]

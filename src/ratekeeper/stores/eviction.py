@@ -48,7 +48,7 @@ class EvictionQueue:
         self._sweeping: Iterator[Cohort] = iter(())
         self._counts_are_wrong = False
         self._used = self._emptied = 0
-        self._groups: dict[Group, None] = {}  # that have keys
+        self._groups: dict[Group, None] = {}  # that use room
 
     def bind(self, binding: Binding) -> Table:
         """Note that a limiter uses a rule; return its table."""
@@ -91,6 +91,8 @@ class EvictionQueue:
             table.cohorts.clear()
         for table in tables:
             table.group.clear()
+            if not table.bindings:
+                self.tables.pop(table.space, None)
         self._agenda.clear()
         self.due = NEVER
         self._count()

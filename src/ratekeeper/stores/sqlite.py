@@ -58,7 +58,7 @@ class SqliteStore:
         self.path = checked(path)
         self.breaker = Breaker(repr(self))
         # The rules of this process's limiters, by the head of their keys' names, then by the ids of their bindings.
-        self._in_force: dict[bytes, dict[int, Rule]] = {}
+        self._in_force: dict[bytes, dict[Rule, set[int]]] = {}  # with the ids of their bindings
         self._lock = FileLock(f"{self.path}-lock")
         self._database = Database(self.path, _expiry_by(self._in_force))
         self._queue = LockQueue()
@@ -93,14 +93,17 @@ class SqliteStore:
         self._clock = clock
         head = head_of(binding)
         self._bound[id(binding)] = binding, head
-        self._in_force.setdefault(head, {})[id(binding)] = binding.rule
+        self._in_force.setdefault(head, {}).setdefault(binding.rule, set()).add(id(binding))
 
     def unbind(self, bindings: Sequence[Binding]) -> None:
         """Forget a limiter's rules."""
         for binding in bindings:
             _, head = self._bound.pop(id(binding), (binding, b""))
             rules = self._in_force.get(head, {})
-            rules.pop(id(binding), None)
+            users = rules.get(binding.rule, set())
+            users.discard(id(binding))
+            if not users:
+                rules.pop(binding.rule, None)
             if not rules:
                 self._in_force.pop(head, None)
 
@@ -321,11 +324,11 @@ class AsyncSqliteLayer:
         return self._store.ask(action, demands, ends_ns, flows.run_async, self._sleep)
 
 
-def _expiry_by(in_force: Mapping[bytes, Mapping[int, Rule]]) -> ExpiresAt:
+def _expiry_by(in_force: Mapping[bytes, Mapping[Rule, object]]) -> ExpiresAt:
     """Return a function that judges a key by all rules in force here now under its name."""
 
     def expires_at(name: bytes, value: Any) -> int:
-        rules = list(in_force.get(head_in(name), {}).values())
+        rules = list(in_force.get(head_in(name), ()))
         try:
             return max((rule.expires_at(rule.restore(value)) for rule in rules), default=0)
         except UNREADABLE:

@@ -10,6 +10,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 from ratekeeper.algorithms import Rule
@@ -20,6 +21,7 @@ LEVELS = 16  # levels of the share used
 _GRANULES = 8  # parts into which a rule's span is divided for cohorts
 _FEW = 16  # keys in a list; more are in a deque, which takes 600 bytes at least
 NO_KEYS: Any = frozenset()  # nearly no table needs a set of its own
+_NO_BINDINGS: Any = MappingProxyType({})
 
 _Order = Callable[["Cohort"], Any]
 by_due: _Order = attrgetter("due", "serial")
@@ -87,7 +89,7 @@ class Table:
         self.emptied: set[Key] = NO_KEYS  # keys without a state that are still in a cohort
         self.cohorts: dict[int, Cohort] = {}  # by when they are due and their level
         self.group = group
-        self.bindings: tuple[Binding, ...] = ()  # of the limiters that use it
+        self.bindings: dict[int, Binding] = _NO_BINDINGS  # of the limiters that use it, by id
         self.rule: Rule | RulesInForce  # says when a state ends, and how large the share in use is
 
     @property
@@ -97,32 +99,46 @@ class Table:
 
     def bind(self, binding: Binding) -> None:
         """Note that a limiter uses this table."""
-        self._obey((*self.bindings, binding))
+        rules = self._rules if self.bindings else ()
+        if binding.rule not in rules:
+            self._obey([*rules, binding.rule])
+        if self.bindings is _NO_BINDINGS:
+            self.bindings = {id(binding): binding}
+        else:
+            self.bindings[id(binding)] = binding
 
     def unbind(self, binding: Binding) -> None:
         """Note that a limiter no longer exists, if it used this table."""
-        self._obey(tuple([other for other in self.bindings if other is not binding]))
+        if id(binding) not in self.bindings:
+            return
+        if len(self.bindings) == 1:
+            self.bindings = _NO_BINDINGS  # the last rule remains, for the keys that its limiter leaves behind
+            return
+        del self.bindings[id(binding)]
+        if len(self._rules) > 1:
+            self._obey(list({other.rule: None for other in self.bindings.values()}))
 
-    def _obey(self, bindings: tuple[Binding, ...]) -> None:
-        rules = list({binding.rule: None for binding in bindings})
-        if rules:  # otherwise the last rule remains, for the keys that its limiter leaves behind
-            self.rule = rules[0] if len(rules) == 1 else RulesInForce(rules)
-            self.granule_us = max(1, self.rule.span_us // _GRANULES)
-        self.bindings = bindings
+    @property
+    def _rules(self) -> Sequence[Rule]:
+        return self.rule.rules if isinstance(self.rule, RulesInForce) else (self.rule,)
+
+    def _obey(self, rules: Sequence[Rule]) -> None:
+        self.rule = rules[0] if len(rules) == 1 else RulesInForce(rules)
+        self.granule_us = max(1, self.rule.span_us // _GRANULES)
 
 
 class RulesInForce:
     """Several rules under one name: a state ends when it has ended for all of them."""
 
-    __slots__ = ("_rules", "limit", "span_us")
+    __slots__ = ("limit", "rules", "span_us")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = rules
+        self.rules = rules
         self.limit = max(rule.limit for rule in rules)
         self.span_us = max(rule.span_us for rule in rules)
 
     def expires_at(self, state: Any) -> int:
-        return max(rule.expires_at(state) for rule in self._rules)
+        return max(rule.expires_at(state) for rule in self.rules)
 
     def share(self, state: Any, now: int) -> float:
-        return max(rule.share(state, now) for rule in self._rules)
+        return max(rule.share(state, now) for rule in self.rules)
