@@ -147,3 +147,38 @@ def test_a_child_forked_by_a_handler_in_the_middle_of_a_call_does_not_take_the_p
     assert remaining == sorted(remaining)
     assert hits <= 10**6 - limiter.peek("a").remaining <= hits + len(children)
     limiter.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_fork_that_a_signal_handler_interrupts_leaves_no_store_closed_to_the_parent_or_the_child(tmp_path):
+    script = """
+import os, sys
+from ratekeeper import Limiter
+from tests import points
+from tests.waiters import Call
+
+def told(limiter):
+    return Call(limiter.hit, "key").outcome().allowed  # by another thread
+
+sys.unraisablehook = lambda _: None  # Python ignores what is raised while it forks
+stores = ["memory://", f"sqlite:///{sys.argv[1]}/a.db", f"sqlite:///{sys.argv[1]}/b.db"]
+limiters = [Limiter("1000000/hour", store, on_error="raise", deadline=20) for store in stores]
+parent = os.getpid()
+for point in range(0, 10_000, 3):
+    assert all(map(told, limiters))
+    with points.handled_by(points.interrupt):
+        try:
+            is_reached = points.at(point, os.fork)
+        except points.Interruption:
+            is_reached = True
+    if os.getpid() != parent:
+        os._exit(0 if all(map(told, limiters)) else 1)
+    assert os.wait()[1] == 0
+    if not is_reached:
+        break
+print(point > 50)
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (finished.stdout, finished.stderr) == ("True\n", "")

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Forked(Protocol):
-    """An object that must be renewed in a forked child."""
+    """An object that must be renewed in a forked child. Each method may be called twice."""
 
     def after_fork(self) -> None:
         """Start afresh: a thread that held a lock does not exist in the child, and open sockets are the parent's."""
@@ -55,4 +55,5 @@ def _renew_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_pause_all, after_in_parent=_go_on, after_in_child=_renew_all)
+    for _ in range(2):  # a signal handler that raises ends one of them: Python then goes on with the next
+        os.register_at_fork(before=_pause_all, after_in_parent=_go_on, after_in_child=_renew_all)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,7 +39,7 @@ class FileLock:
     def __init__(self, path: str) -> None:
         self.path = path
         self._free = {0: True}  # between threads, as in `SpinLock`: flock excludes only other processes
-        self._is_stopped = False
+        self._stopped_by: int | None = None  # the thread that is about to fork
         self._file: int | None = None
         self._stamped_ns = 0
 
@@ -94,18 +95,21 @@ class FileLock:
         return stamp >= since_ns - 2 * _STAMPED_NS
 
     def stop(self) -> bool:
-        """Let no thread of this process in until `go_on`; return False if one is inside."""
+        """Let no thread of this process in until `go_on`; return False if another one is inside."""
+        me = threading.get_ident()
+        if self._stopped_by == me:
+            return True
         try:
             del self._free[0]
         except KeyError:
             return False
-        self._is_stopped = True
+        self._stopped_by = me
         return True
 
     def go_on(self) -> None:
         """Let threads in again, if `stop` kept them out."""
-        if self._is_stopped:
-            self._is_stopped = False
+        if self._stopped_by == threading.get_ident():
+            self._stopped_by = None
             self._free[0] = True
 
     def after_fork(self) -> None:
@@ -116,7 +120,7 @@ class FileLock:
             os.close(nothing)
             self._file = None
         self.close()
-        self._is_stopped = False
+        self._stopped_by = None
         self._free[0] = True
 
     def close(self) -> None:
