@@ -150,8 +150,9 @@ MAY_IMPORT = {
         "stores.redis.redis_errors stores.redis.servers stores.redis.split stores.redis.urls"
     ),
     "stores.redis.base_store": (
-        "clock errors flows forks stores.protocol stores.redis.denials stores.redis.redis_errors "
-        "stores.redis.routing stores.redis.servers stores.redis.topology stores.redis.wire stores.safe_urls"
+        "clock errors flows forks stores.names stores.protocol stores.redis.denials stores.redis.redis_errors "
+        "stores.redis.routing stores.redis.servers stores.redis.topology stores.redis.urls stores.redis.wire "
+        "stores.safe_urls"
     ),
     "stores.redis.thread_store": (
         "clock flows stores.protocol stores.redis.base_store stores.redis.routing stores.redis.thread_batches "

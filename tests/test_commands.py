@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import redis
 
 from ratekeeper import Limiter, commands
 from ratekeeper.cli import main
@@ -88,6 +89,18 @@ def test_a_reset_tells_a_key_that_was_never_used(capsys, url):
     call(capsys, "hit", "1/day", "nobody", *where)
     assert call(capsys, "reset", "1/day", "nobody", *where, "--json") == (0, '{"ok": true, "found": true}', "")
     assert call(capsys, "reset", "1/day", "nobody", *where) == (0, told, "")
+
+
+@pytest.mark.parametrize("value", [{"set": "what is this?"}, {"hset": {"a": 1}}], ids=["text", "hash"])
+def test_a_reset_mends_a_damaged_key(capsys, url, value):
+    with Limiter("fixed-window 1/week", url, on_error="raise") as limiter, redis.Redis.from_url(url) as client:
+        (seen,) = limiter.inspect("damaged").values()
+        client.delete(seen.name)
+        client.set(seen.name, value["set"]) if "set" in value else client.hset(seen.name, mapping=value["hset"])
+        assert call(capsys, "hit", "fixed-window 1/week", "damaged", "--store", url)[0] == 2
+        reset = ("reset", "fixed-window 1/week", "damaged", "--store", url, "--json")
+        assert call(capsys, *reset) == (0, '{"ok": true, "found": true}', "")
+        assert call(capsys, "hit", "fixed-window 1/week", "damaged", "--store", url)[0] == 0
 
 
 def test_a_name_and_a_prefix_reach_what_an_application_stores(capsys, url):

@@ -129,9 +129,19 @@ class BaseLimiter:
                 _log.exception("on_decision raised an exception; the decision is unaffected")
         return decision
 
-    def _switched_off(self, demands: list[Demand]) -> Decision:
+    def _note_unlimited(self) -> None:
         self._notices.note("unlimited", "enabled=False admits everything; set enabled=True to enforce the rules")
+
+    def _switched_off(self, demands: list[Demand]) -> Decision:
+        self._note_unlimited()
         return self._ruleset.switched_off(demands)
+
+    def _reset_all(self) -> flows.Flow[None]:
+        if not self._enabled:
+            self._note_unlimited()
+            return
+        yield self._layer.forget(self._ruleset.bindings)
+        self._queues.nudge_all({binding.space for binding in self._ruleset.bindings})
 
     def _taken(self, key: Keys, demands: list[Demand], outcome: Outcome | None) -> Decision:
         """Make the decision on a hit (no outcome: the store was not asked), and pass it to the hook."""

@@ -128,7 +128,12 @@ def run(command: str, options: argparse.Namespace) -> int:
 
 
 def _reset(limiter: Limiter, options: argparse.Namespace) -> int:
-    found = any(seen.raw is not None for seen in limiter.inspect(options.key).values())
+    try:
+        found = any(seen.raw is not None for seen in limiter.inspect(options.key).values())
+    except StoreUnavailable as error:
+        if not error.answered:
+            raise
+        found = True  # what is stored is damaged
     limiter.reset(options.key)
     if options.json:
         _say(json.dumps({"ok": True, "found": found}))

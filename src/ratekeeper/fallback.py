@@ -87,6 +87,11 @@ class Fallback:
             return self._local.snapshot(self._of_share(demands))._replace(degraded=True)
         return snapshot
 
+    def forget(self, bindings: Sequence[Binding]) -> Awaitable[None] | None:
+        """Forget every key of these rules, here and in the store; raise StoreUnavailable if the store is away."""
+        self._local.forget(tuple(self._shares.values()))
+        return self._layer.forget(bindings)
+
     def instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Outcome:
         """Decide without the store, which raised `error`, or raise it again if `on_error` is "raise"."""
         if self._on_error == "raise":
@@ -129,10 +134,11 @@ class ReentrantCalls:
     another call of the same thread, and that call cannot go on until the second one returns.
     """
 
-    __slots__ = ("_execute", "_fallback", "_make_fallback", "snapshot")
+    __slots__ = ("_execute", "_fallback", "_layer", "_make_fallback", "snapshot")
 
     def __init__(self, store: Layer, fallback: Callable[[], Fallback]) -> None:
         """`fallback` makes the layer that decides such calls, once there is one."""
+        self._layer = store
         self._execute = store.execute
         self.snapshot = store.snapshot
         self._make_fallback = fallback
@@ -147,6 +153,10 @@ class ReentrantCalls:
             return self._execute(demands, ends_ns)
         except StoreUnavailable as error:
             return self._prepared().instead(error, demands)
+
+    def forget(self, bindings: Sequence[Binding]) -> Awaitable[None] | None:
+        """Forget every key of these rules, also those that the stand-in counts."""
+        return self._layer.forget(bindings) if self._fallback is None else self._fallback.forget(bindings)
 
     def _prepared(self) -> Fallback:
         if self._fallback is None:

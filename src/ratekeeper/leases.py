@@ -18,7 +18,7 @@ from ratekeeper import forks
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.flows import Flow, if_abandoned
-from ratekeeper.stores.protocol import Demand, Layer, Outcome, Receipt, Snapshot
+from ratekeeper.stores.protocol import Binding, Demand, Layer, Outcome, Receipt, Snapshot
 
 _MOST_KEYS = 10_000
 _SLICE = 10  # a slice is at most this part of the capacity: a tenth
@@ -67,7 +67,7 @@ class Leases:
         seconds: float,
         deadline: float,
         timer: Clock,
-        run: Callable[[Flow[Outcome]], Outcome | Awaitable[Outcome]],
+        run: Callable[[Flow[Any]], Any],
     ) -> None:
         """`run` drives a flow, in a thread or in a task."""
         self._layer = layer
@@ -94,11 +94,21 @@ class Leases:
                 return known
         elif demand.operation == "give_back":
             return self._layer.execute(demands, ends_ns)
-        return self._run(self._flow(demand))
+        return self._run(self._flow(demand))  # type: ignore[no-any-return]
 
     def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot | Awaitable[Snapshot]:
         """Return the store's time and states."""
         return self._layer.snapshot(demands, ends_ns)
+
+    def forget(self, bindings: Sequence[Binding]) -> Awaitable[None] | None:
+        """Forget every key of these rules; units that were taken ahead are forgotten with them."""
+        return self._run(self._forget(bindings))  # type: ignore[no-any-return]
+
+    def _forget(self, bindings: Sequence[Binding]) -> Flow[None]:
+        yield self._layer.forget(bindings)
+        with self._lock:
+            self._keys.clear()
+            self._over.clear()
 
     def end(self, key: Hashable) -> Flow[None]:
         """End the lease of a key, and give back its unused units."""

@@ -83,6 +83,13 @@ class Limiter(BaseLimiter):
         """Forget the key."""
         self._execute("reset", key)
 
+    def reset_all(self) -> None:
+        """Forget every key of these rules, for tests and operators; StoreUnavailable if the store does not answer.
+
+        It takes time: on Redis it goes through all keys of the database, and in a file through all keys of these rules.
+        """
+        flows.run(self._reset_all())
+
     def take(self, key: Keys, cost: Costs = 1) -> Reservation:
         """Hit, and return a reservation that can be given back or corrected to the real cost."""
         demands = self._ruleset.demands("hit", key, cost)
@@ -194,6 +201,10 @@ class AsyncLimiter(BaseLimiter):
     async def reset(self, key: Keys) -> None:
         """Forget the key."""
         await self._execute("reset", key)
+
+    async def reset_all(self) -> None:
+        """Forget every key of these rules, as `Limiter.reset_all` does."""
+        await flows.run_async(self._reset_all())
 
     async def take(self, key: Keys, cost: Costs = 1) -> AsyncReservation:
         """Hit, and return a reservation that can be given back or corrected to the real cost."""

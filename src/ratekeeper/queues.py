@@ -13,7 +13,7 @@ import threading
 import weakref
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -332,6 +332,15 @@ class Queues:
             return
         with self.lock:
             self._nudge(demands)
+
+    def nudge_all(self, spaces: Container[object]) -> None:
+        """Let the first place of each queue for a key in one of these spaces try again."""
+        with self.lock:
+            self._nudge(self._awaited_in(spaces))
+
+    def _awaited_in(self, spaces: Container[object]) -> list[Demand]:
+        first = [queue.first() for queue in list(self.by_name.values())]
+        return [each for place in first if place is not None for each in place.demands if each.binding.space in spaces]
 
     def _nudge(self, demands: Sequence[Demand]) -> None:
         names: set[tuple[Hashable, ...]] = set()

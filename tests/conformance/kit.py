@@ -38,9 +38,9 @@ class Subject:
         self._prefix = prefix
         self.run = _await if driver.kind is AsyncLimiter else _plain
 
-    def beside(self, rules: Any) -> Subject:
+    def beside(self, rules: Any, prefix: str | None = None) -> Subject:
         """Return another limiter of this kind on the same store and the same clock."""
-        return Subject(self._driver, rules, self.limiter.store, self._clock, self._prefix)
+        return Subject(self._driver, rules, self.limiter.store, self._clock, prefix or self._prefix)
 
     def call(self, operation: str, at_us: int, cost: Any = 1, key: Any = None) -> Decision | None:
         """Perform one of the limiter's operations at this time on its clock."""

@@ -35,6 +35,8 @@ _CHANGE = "UPDATE keys SET state = ?, expires_us = ? WHERE name = ?"
 _FORGET = "DELETE FROM keys WHERE name = ?"
 _FORGET_EXPIRED = "DELETE FROM keys WHERE name = ? AND expires_us <= ?"  # not if the same request has just written it
 _DUE = "SELECT name, state, CAST(expires_us AS INTEGER) FROM keys WHERE due_us <= ? ORDER BY due_us LIMIT ?"
+_SOME = "SELECT name FROM keys WHERE name > ? AND name < ? ORDER BY name LIMIT ?"
+_FORGET_RANGE = "DELETE FROM keys WHERE name BETWEEN ? AND ?"
 _LOOK_LATER = "UPDATE keys SET expires_us = max(expires_us, ?1), due_us = max(expires_us, ?1) WHERE name = ?2"
 _TRIAL = b"trial"  # the name of no key
 _TRY = "INSERT OR REPLACE INTO keys VALUES (?, zeroblob(1 << 20), 0, 0)"  # as much as the log takes between checkpoints
@@ -94,6 +96,14 @@ class Database:
         """Return a key's stored state and when it expires."""
         rows = self._run(_READ, (name,)).fetchall()  # all: an unfinished statement would keep a lock
         return rows[0] if rows else None
+
+    def forget(self, after: bytes, before: bytes, most: int, now: int) -> bytes | None:
+        """Forget some of the keys whose names are between these two; return the last of them if there may be more."""
+        assert self._connection is not None  # noqa: S101 - `ready` was called
+        names = [name for (name,) in self._connection.execute(_SOME, (after, before, most)).fetchall()]
+        if names:
+            self.write([(_FORGET_RANGE, (names[0], names[-1]))], now)
+        return names[-1] if len(names) == most else None
 
     def write(self, changes: list[Change], now: int) -> None:
         """Write all changes or none, and forget some of the keys that have expired."""

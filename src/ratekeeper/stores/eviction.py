@@ -132,6 +132,16 @@ class EvictionQueue:
         if self._emptied > self._used + _SPARE:
             self._sweep()
 
+    def forget(self, table: Table) -> None:
+        """Forget all keys of a table."""
+        self._counts_are_wrong = True
+        table.states.clear()
+        table.emptied = NO_KEYS
+        for cohort in list(table.cohorts.values()):  # now that no key needs one
+            cohort.keys.clear()
+            self._close(cohort)
+        self._count()
+
     def collect(self, now: int) -> None:
         """Forget keys that have expired, a few at a time."""
         if self._counts_are_wrong:

@@ -105,6 +105,10 @@ class MemoryStore:
         """Return the time and a copy of the state of each demand's key."""
         return self._lock.call(self._snapshot, demands)
 
+    def forget(self, bindings: Sequence[Binding]) -> None:
+        """Forget every key of these rules, at one instant."""
+        self._lock.call(self._forget, bindings)
+
     def close(self) -> None:
         """Forget everything."""
         self._lock.call(self._close)
@@ -192,6 +196,10 @@ class MemoryStore:
         return Snapshot(
             self._now_ns() // 1000, rules, [state[:] if isinstance(state, array) else state for state in states]
         )
+
+    def _forget(self, bindings: Sequence[Binding]) -> None:
+        for binding in bindings:
+            self._eviction.forget(self._tables[binding.space])
 
     def _close(self) -> None:
         self._eviction.clear()

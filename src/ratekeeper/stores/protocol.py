@@ -138,6 +138,9 @@ class Layer(Protocol):
     def snapshot(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Snapshot | Awaitable[Snapshot]:
         """Return the time and the state of each demand's key."""
 
+    def forget(self, bindings: Sequence[Binding]) -> Awaitable[None] | None:
+        """Forget every key of these rules; raise StoreUnavailable if it cannot be done, or only in part."""
+
 
 class StoreLayer(Layer, Protocol):
     """The lowest layer: a store, as threads or event loops call it."""

@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ratekeeper import flows, forks
@@ -35,6 +36,8 @@ _YIELDING_NS = 20_000  # how long only to yield to other threads, before the fir
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.0005  # seconds
 _STALL_NS = 300_000_000  # a shorter pause may be a process that waits for a CPU
 _CHECK_NS = 1_000_000_000  # how often to look whether the files are still there
+_STEP = 1_000  # keys that are forgotten under one lock
+_AFTER_BRACE = b"|"  # what follows the brace that opens the key in a name
 _ROW_BYTES = 24  # roughly what a row takes besides its name and its state
 
 Drive = Callable[[flows.Flow[Any]], Any]
@@ -123,6 +126,10 @@ class SqliteStore:
         """Show how each demand's key is stored."""
         return self.ask(self.show, demands, None, flows.run, time.sleep)  # type: ignore[no-any-return]
 
+    def forget(self, bindings: Sequence[Binding]) -> None:
+        """Forget every key of these rules, in steps between which others may use the file."""
+        flows.run(self.forgetting(bindings, flows.run, time.sleep))
+
     def close(self) -> None:
         """Close the file; the next request opens it again. It stays open while others hold its lock."""
         flows.run(self.closing(time.sleep))
@@ -151,6 +158,19 @@ class SqliteStore:
     def closing(self, sleep: Sleep) -> flows.Flow[bool]:
         """Close the file under the lock; return whether that was done in time."""
         return closing(self._files, sleep)
+
+    def forgetting(self, bindings: Sequence[Binding], drive: Drive, sleep: Sleep) -> flows.Flow[None]:
+        """Forget every key of these rules, each step under the lock."""
+        for binding in bindings:
+            head = head_of(binding)
+            after: bytes | None = head
+            while after is not None:
+                step = partial(self.forget_some, head, after)
+                after = yield self.ask(step, (), None, drive, sleep)
+
+    def forget_some(self, head: bytes, after: bytes, _: Sequence[Demand]) -> bytes | None:
+        """Forget some keys of a rule; return the last of them if there may be more."""
+        return self._database.forget(after, head[:-1] + _AFTER_BRACE, _STEP, self._now())
 
     def decide(self, demands: Sequence[Demand]) -> Outcome:
         """Decide or change all demands."""
@@ -315,6 +335,10 @@ class AsyncSqliteLayer:
     def inspect(self, demands: Sequence[Demand]) -> list[Inspection] | Awaitable[list[Inspection]]:
         """Show how each demand's key is stored."""
         return self._ask(self._store.show, demands, None)  # type: ignore[no-any-return]
+
+    async def forget(self, bindings: Sequence[Binding]) -> None:
+        """Forget every key of these rules, in steps between which others may use the file."""
+        await flows.run_async(self._store.forgetting(bindings, flows.run_async, self._sleep))
 
     async def close(self) -> None:
         """Close the file; the next request opens it again. It stays open while others hold its lock."""

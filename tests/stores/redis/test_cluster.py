@@ -319,6 +319,23 @@ def test_two_rules_on_a_key_that_is_half_moved_and_a_third_elsewhere_are_decided
 
 
 @pytest.mark.parametrize("face", FACES)
+def test_all_keys_of_a_slot_that_is_half_moved_are_forgotten(empty, face):
+    source, target, _ = empty.masters
+    moving = on_each_node(empty, f"half moved and forgotten by {face}")[source]
+    limiter = FACES[face]({"a": FixedWindow(100, "365d"), "b": SlidingWindowLog(90, "365d")}, empty.url, **STRICT)
+    try:
+        limiter.hit(moving)
+        empty.begin_to_move(slot_of(moving), target)
+        assert empty.move_keys(slot_of(moving), source, target, most=1) == 1
+        limiter.reset_all()
+        assert empty.totals() == 0
+    finally:
+        empty.move(slot_of(moving), target)
+        empty.move(slot_of(moving), source)
+        limiter.close()
+
+
+@pytest.mark.parametrize("face", FACES)
 def test_what_changes_a_key_that_is_half_moved_and_another_elsewhere_is_done_once(empty, face):
     source, target, other = empty.masters
     keys = on_each_node(empty, f"half moved and changed by {face}")

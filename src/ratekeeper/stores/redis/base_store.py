@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ratekeeper import forks
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import StoreUnavailable, damaged_key
 from ratekeeper.flows import Flow
+from ratekeeper.stores.names import head_of
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, QuickHit, Snapshot
 from ratekeeper.stores.redis import wire
-from ratekeeper.stores.redis.denials import Denials
+from ratekeeper.stores.redis.denials import Denials, forget_everywhere
 from ratekeeper.stores.redis.redis_errors import Result, is_of_another_type, unavailable
 from ratekeeper.stores.redis.routing import Bundle
 from ratekeeper.stores.redis.servers import Observer, Servers
 from ratekeeper.stores.redis.topology import Command
+from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.safe_urls import safe
 
 _log = logging.getLogger("ratekeeper")
+_STEP = b"1000"  # keys that a server looks at in one step
 PATIENCE_NS = 1_000_000_000  # for calls that are not decisions or have no deadline
 
 
@@ -70,6 +73,10 @@ class BaseRedisStore:
         """Return the time and the state of each demand's key."""
         return self._run_flow(self._take_snapshot(demands, ends_ns))
 
+    def forget(self, bindings: Sequence[Binding]) -> Any:
+        """Forget every key of these rules, in steps between which the servers serve others."""
+        return self._run_flow(self._forget(bindings))
+
     def after_fork(self) -> None:
         """Start afresh: the parent's threads do not exist here, and the sockets belong to the parent."""
         self._servers.after_fork()
@@ -86,6 +93,36 @@ class BaseRedisStore:
         bundles = self._bundles(demands)
         yield self._ask(bundles, stopwatch() + PATIENCE_NS if ends_ns is None else ends_ns)
         return self._snapshot(demands, bundles)
+
+    def _forget(self, bindings: Sequence[Binding]) -> Flow[None]:
+        heads = {head_of(binding) for binding in bindings}
+        yield from self._replies([Bundle(None, [(b"TIME",)])])  # asked of any server, which finds out about all
+        for node in self._servers.topology.nodes:
+            yield from self._forget_on(node, heads)
+        forget_everywhere(bindings)
+
+    def _forget_on(self, node: NodeAddress | None, heads: Collection[bytes]) -> Flow[None]:
+        """Delete the keys with these heads that a server holds, a few at a time."""
+        pattern, cursor = wire.pattern_of(heads), b"0"
+        while True:
+            scan = Bundle(None, [(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _STEP)], node)
+            ((cursor, found),) = yield from self._replies([scan])
+            names = [name for name in found if name.partition(b"{")[0] + b"{" in heads]
+            if self._servers.topology.has_slots:
+                yield from self._replies([Bundle(wire.slot_of_name(name), [(b"DEL", name)]) for name in names])
+            elif names:
+                yield from self._replies([Bundle(None, [(b"DEL", *names)])])
+            if cursor == b"0":
+                return
+
+    def _replies(self, bundles: Sequence[Bundle]) -> Flow[list[Any]]:
+        """Send bundles of one command each, and return their replies."""
+        yield self._ask(bundles, stopwatch() + PATIENCE_NS)
+        replies = [bundle.replies[0] for bundle in bundles]
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise unavailable(reply)
+        return replies
 
     def _bundles(self, demands: Sequence[Demand]) -> list[Bundle]:
         """Return the commands that show how keys are stored."""

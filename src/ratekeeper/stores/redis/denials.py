@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from ratekeeper.clock import Clock, stopwatch
@@ -164,6 +164,17 @@ class Denials:
         with self._lock:
             self._forget(demands)
 
+    def forget_rules(self, spaces: Container[object]) -> None:
+        """Drop the denials by the rules with these spaces, and trust no reply to a request that was sent before."""
+        with self._lock:
+            self._trusted_ns = self.timer() + 1  # a clock that is moved by hand may stand still
+            self._drop_those_of(spaces)
+
+    def _drop_those_of(self, spaces: Container[object]) -> None:
+        for request, denial in list(self.held.items()):
+            if any(demand.binding.space in spaces for demand in denial.demands):
+                self._drop(request)
+
     def _forget(self, demands: Sequence[Demand]) -> None:
         for key, demand in zip(_keys(demands), demands, strict=True):
             if demand.operation == "peek":
@@ -188,6 +199,15 @@ class Denials:
                 requests.discard(request)
                 if not requests:
                     self._by_key.pop(key, None)
+
+
+def forget_everywhere(bindings: Sequence[Binding]) -> None:
+    """Drop the denials by these rules, of all stores in this process."""
+    spaces = {binding.space for binding in bindings}
+    for known in _of_all_stores.copy():
+        denials = known()
+        if denials is not None:
+            denials.forget_rules(spaces)
 
 
 def _gives_back(demands: Sequence[Demand]) -> bool:

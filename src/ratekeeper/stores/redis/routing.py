@@ -29,12 +29,13 @@ _MOST_HOPS = 8  # a slot rarely moves more than once or twice during a call
 
 
 class Bundle:
-    """Commands that go to one server together, and their replies."""
+    """Commands that go to one server together, and their replies: to the one with a slot, or to a node itself."""
 
-    __slots__ = ("asking", "commands", "replies", "slot")
+    __slots__ = ("asking", "commands", "node", "replies", "slot")
 
-    def __init__(self, slot: int | None, commands: Sequence[Command]) -> None:
+    def __init__(self, slot: int | None, commands: Sequence[Command], node: NodeAddress | None = None) -> None:
         self.slot = slot
+        self.node = node
         self.commands = commands
         self.asking = False  # whether the server is still importing the slot
         self.replies: list[Any] = []
@@ -112,7 +113,7 @@ def _send_to(
 def _by_node(topology: Topology, bundles: Sequence[Bundle]) -> _ByNode:
     groups: _ByNode = {}
     for bundle in bundles:
-        node = topology.node_of(bundle.slot)
+        node = bundle.node or topology.node_of(bundle.slot)
         if node is None and topology.may_move:  # another caller has just found that it is gone
             bundle.replies = [StoreUnavailable("no known server has the key", away=False, reason=UNREACHABLE)]
         else:
@@ -134,7 +135,7 @@ def _look_elsewhere(
     with suppress(StoreUnavailable):  # no other server knows either
         yield link.find()
     for bundle in group:
-        other = topology.node_of(bundle.slot)
+        other = bundle.node or topology.node_of(bundle.slot)
         if other is None or other == node:
             bundle.replies = [error]
         else:

@@ -41,6 +41,11 @@ class Standalone:
         """Return the node of a slot; None if there is only one server, or if it is unknown."""
         return None
 
+    @property
+    def nodes(self) -> tuple[NodeAddress | None, ...]:
+        """The servers that hold keys; None stands for the only one."""
+        return (self.node_of(None),)
+
     def connection(self, address: NodeAddress | None) -> Connecting:  # noqa: ARG002 - the same for all
         """Return how to connect."""
         return self._connecting
@@ -142,6 +147,10 @@ class Cluster(Standalone):
     def node_of(self, slot: int | None) -> NodeAddress | None:
         known = self._table[slot] if slot is not None else None
         return known or self._to_ask[0]  # any node knows where a slot is
+
+    @property
+    def nodes(self) -> tuple[NodeAddress | None, ...]:
+        return tuple(node for node in self._masters if node is not None)
 
     def connection(self, address: NodeAddress | None) -> Connecting:
         return _to(address, self._connecting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import NamedTuple, get_args
 
 from ratekeeper.clock import Clock, no_time
@@ -38,6 +38,18 @@ def encode_rule(binding: Binding) -> EncodedRule:
 def slot_of(key: Key) -> int:
     """Return the cluster slot of a key, which is the same for all rules: the key is the hash tag of its names."""
     return binascii.crc_hqx(encoded(key), 0) % SLOTS
+
+
+def slot_of_name(name: bytes) -> int:
+    """Return the cluster slot of a key's name in Redis."""
+    return binascii.crc_hqx(name[name.index(b"{") + 1 : name.index(b"}")], 0) % SLOTS
+
+
+def pattern_of(heads: Collection[bytes]) -> bytes:
+    """Return a pattern of all names that begin with one of these heads; it may match others, too."""
+    low, high = min(heads), max(heads)
+    alike = next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
+    return b"".join(b"\\%c" % byte if byte in b"*?[]\\" else b"%c" % byte for byte in low[:alike]) + b"*"
 
 
 def encode(
