@@ -206,9 +206,9 @@ MAY_IMPORT = {
         "decision errors flows http.held_requests http.http_limiter http.request http.route_limits keys reservations"
     ),
     "http.gate": (
-        "clock decision errors fallback flows http.admission http.client_keys http.headers http.held_requests "
-        "http.http_limiter http.matching http.problem http.request http.route_limits http.routes keys limiter notices "
-        "rates rules ruleset stores.protocol"
+        "arguments clock decision errors fallback flows http.admission http.client_keys http.headers "
+        "http.held_requests http.http_limiter http.matching http.problem http.request http.route_limits http.routes "
+        "keys limiter notices rates rules ruleset stores.protocol"
     ),
     "http.backoff": "clock forks",
     "http.settlement": "errors flows reservations ruleset",

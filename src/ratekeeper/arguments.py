@@ -55,6 +55,12 @@ def check_options(*, clock: Any, prefix: Any, group: Any, on_error: Any, deadlin
         raise InvalidRule(f"deadline must be above 0 and at most {_LONGEST_DEADLINE} seconds, not {show(deadline)}")
 
 
+def check_enabled(enabled: Any) -> None:
+    """Check a switch: a text such as "false" would be true."""
+    if not isinstance(enabled, bool):
+        raise TypeError(f"enabled must be True or False, not {show(enabled)}")
+
+
 def check_stored_by(stored_by: Any) -> None:
     """Check what the stored keys of a rule are named by."""
     if stored_by not in ("name", "text"):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypedDict, cast
 
+from ratekeeper import arguments
 from ratekeeper.clock import Clock, wall_clock
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
@@ -60,6 +61,7 @@ class Options(TypedDict, total=False):
     prefix: str
     on_error: OnError
     deadline: float
+    enabled: bool
     notices: Notices | None
 
 
@@ -95,6 +97,7 @@ class _Gate:
         prefix: str = "ratekeeper",
         on_error: OnError = "local",
         deadline: float = 0.1,
+        enabled: bool = True,
         notices: Notices | None = None,
     ) -> None:
         if unidentified not in ("shared", "deny", "skip"):
@@ -103,7 +106,8 @@ class _Gate:
             raise TypeError(f"headers must be Headers(...), not {show(headers)}")
         if deny is not None:
             check_function("deny", deny, "the decision", for_asyncio=False)
-        self._store = store
+        arguments.check_enabled(enabled)
+        self._store = store if enabled else "memory://"
         self._owner: Any = None
         self._prefix = prefix
         self._notices = notices or Notices()
@@ -136,7 +140,9 @@ class _Gate:
                 route_limit.otherwise = route_limits[-1].http_limiter or route_limit.limiter_of(fallback)
         self._routes: RouteTable | NoRoutes = RouteTable(route_limits)
         self._only = self._routes.only
-        if all(route_limit.is_exempt for route_limit in route_limits):
+        if not enabled:
+            self._limit_nothing(SWITCHED_OFF)
+        elif all(route_limit.is_exempt for route_limit in route_limits):
             self._limit_nothing(NO_LIMIT)
 
     @property
@@ -170,10 +176,6 @@ class _Gate:
             missing = [field for field in fields if field[0].lower() not in names]
             reply = reply._replace(headers=[*reply.headers, *missing])
         return reply._replace(body=b"") if request.method.upper() == "HEAD" else reply
-
-    def switch_off(self) -> None:
-        """Limit nothing from now on; each request is counted as `unlimited`."""
-        self._limit_nothing(SWITCHED_OFF)
 
     def _limit_nothing(self, reason: str) -> None:
         self._only, self._routes = None, NoRoutes(self._notices, reason)
@@ -210,7 +212,8 @@ class Gate(_Gate):
     rules, `limit` applies if it is fixed, otherwise `fallback`. `headers` selects the response headers;
     `deny(request, decision)` returns the `Reply` to a denied request. At most `max_waiters` requests are held for
     their shaping delay at a time, and at most `max_waiters_per_key` for one key. Gates with the same `notices` count
-    together. The other options are those of a `Limiter`.
+    together. With `enabled=False`, nothing is limited, and each request is counted as `unlimited`. The other options
+    are those of a `Limiter`.
     """
 
     _limiter = Limiter

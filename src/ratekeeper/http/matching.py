@@ -10,7 +10,7 @@ from ratekeeper.http.url_paths import normalized
 from ratekeeper.notices import Notices
 
 NO_LIMIT = "no limit is configured; pass a limit or routes"
-SWITCHED_OFF = "all limits are switched off in the settings; enable them to enforce the rules"
+SWITCHED_OFF = "all limits are switched off, by enabled=False or in the settings; enable them to enforce the rules"
 
 
 class RouteTable:

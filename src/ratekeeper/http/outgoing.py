@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from ratekeeper import arguments, queues
@@ -62,6 +62,7 @@ class Outgoing:
         timeout: float | None,
         retries: int,
         retry_methods: Collection[str],
+        enabled: bool,
     ) -> None:
         check_function("key", key, for_asyncio=False)
         if callable(cost):
@@ -80,14 +81,13 @@ class Outgoing:
         self._retries = retries
         self._retry_methods = frozenset(map(str.upper, retry_methods))
         self._library = library
-        self.own: Any = None  # the limiter, if it was made here and has to be closed
-        limiter = limit
-        if not isinstance(limiter, Limiter | AsyncLimiter):
-            self.own = limiter = kind(limiter, store)
-        elif not isinstance(limiter, kind):
-            raise TypeError(f"limit must be rules or of type {kind.__name__} here, not {show(limit)}")
-        elif store != "memory://":
-            raise InvalidRule("store cannot be combined with a limiter, which already has one")
+        limiter = limit if isinstance(limit, Limiter | AsyncLimiter) else None
+        if limiter is None:
+            arguments.check_enabled(enabled)
+            limiter = kind(cast("Rules", limit), store if enabled else "memory://", enabled=enabled)
+        else:
+            _check_alone(limiter, kind, store, enabled)
+        self.own: Any = None if limiter is limit else limiter  # which was made here and has to be closed
         if not callable(cost):
             arguments.by_name("cost", cost, list(limiter.rules), arguments.check_cost)
         self._limiter: Any = limiter
@@ -183,6 +183,16 @@ class Outgoing:
             and request.method.upper() in self._retry_methods
             and self._library.can_repeat(request)
         )
+
+
+def _check_alone(limiter: object, kind: type[Any], store: object, enabled: object) -> None:
+    """Check a limiter that was passed, and that nothing is given beside it that it has already."""
+    if not isinstance(limiter, kind):
+        raise TypeError(f"limit must be rules or of type {kind.__name__} here, not {show(limiter)}")
+    if store != "memory://":
+        raise InvalidRule("store cannot be combined with a limiter, which already has one")
+    if enabled is not True:
+        raise InvalidRule("enabled cannot be combined with a limiter, which has its own: Limiter(..., enabled=False)")
 
 
 def by_host(request: Any) -> str | None:

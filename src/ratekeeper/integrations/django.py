@@ -249,10 +249,6 @@ def gate_for(kind: Any, spec: Spec | None = None, scope: str = "") -> Any:
     """Return the gate of a limit, or that of the project; `kind` is Gate or AsyncGate."""
     limit, options = _configured(kind)
     options["notices"] = options.get("notices") or notices
-    if not options.pop("enabled"):
-        gate = kind(notices=options["notices"])
-        gate.switch_off()
-        return gate
     if spec is None:
         return kind(limit, **options)
     if limit is not None and not is_rules_function(limit):
@@ -269,18 +265,18 @@ def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
     given = getattr(settings, "RATEKEEPER", {})
     if not isinstance(given, dict):
         raise TypeError(f"settings.RATEKEEPER must be a dict, not {show(given)}")
-    unknown = given.keys() - Options.__annotations__.keys() - {"limit", "enabled"}
+    unknown = given.keys() - Options.__annotations__.keys() - {"limit"}
     if unknown:
         raise InvalidRule(f"settings.RATEKEEPER has an unknown option {min(unknown, key=str)!r}")
     for name, value in given.items():
         if isinstance(value, Iterator):  # would be empty for the second gate
             raise TypeError(f"settings.RATEKEEPER[{name!r}] must be a list, not {show(value)}")
-    values = {"enabled": True, **given}
+    values = dict(given)
     for name in _FUNCTIONS:
         if isinstance(values.get(name), str):
             values[name] = import_string(values[name])
     url = values.get("store", "memory://")
-    if isinstance(url, str):
+    if isinstance(url, str) and values.get("enabled", True):
         values["store"] = _store(url, kind is AsyncGate and not url.startswith("memory"))
     if kind is Gate:
         values.setdefault("max_waiters", MAX_HELD)

@@ -84,12 +84,13 @@ class RateLimiter:
     def init_app(self, app: Flask) -> None:
         """Limit an application, using its current configuration."""
         default, application, is_enabled, strategy, options = _configured(app.config)
+        is_enabled = self._options.get("enabled", is_enabled)
         state = _State(
             app.view_functions,
             default if self._default is None else self._default,
             application if self._application is None else self._application,
             strategy,
-            {**options, **self._options},
+            {**options, **self._options, "enabled": is_enabled},
         )
         app.extensions.setdefault("ratekeeper", {})[self] = state if is_enabled else None
         if is_enabled:
@@ -197,7 +198,7 @@ class _State:
     def __init__(
         self, views: Mapping[str, Any], default: Limit, application: Limit, strategy: str | None, options: Options
     ) -> None:
-        store = options.get("store", "memory://")
+        store = options.get("store", "memory://") if options["enabled"] else "memory://"
         options["store"] = stores.from_url(store) if isinstance(store, str) else store
         options.setdefault("max_waiters", MAX_HELD)
         self._strategy = strategy

@@ -31,7 +31,7 @@ class LimitedTransport(httpx.BaseTransport):
     `limit` is rules, counted on `store`, or a limiter. `key` returns the key of a request (None: not limited), `cost`
     is what a request consumes, and `settle` returns the real cost for a complete response (None: as estimated). A wait
     longer than `timeout` raises RateLimited before anything is sent. After a 429 or 503 with a retry time, a request is
-    sent again up to `retries` times, if its method is one of `retry_methods`.
+    sent again up to `retries` times, if its method is one of `retry_methods`. `enabled=False` sends everything at once.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class LimitedTransport(httpx.BaseTransport):
         timeout: float | None = None,
         retries: int = 0,
         retry_methods: Collection[str] = IDEMPOTENT,
+        enabled: bool = True,
     ) -> None:
         self._outgoing = Outgoing(
             limit,
@@ -58,6 +59,7 @@ class LimitedTransport(httpx.BaseTransport):
             timeout=timeout,
             retries=retries,
             retry_methods=retry_methods,
+            enabled=enabled,
         )
         self._transport = httpx.HTTPTransport() if transport is None else transport
 
@@ -88,6 +90,7 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         timeout: float | None = None,
         retries: int = 0,
         retry_methods: Collection[str] = IDEMPOTENT,
+        enabled: bool = True,
     ) -> None:
         self._outgoing = Outgoing(
             limit,
@@ -100,6 +103,7 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
             timeout=timeout,
             retries=retries,
             retry_methods=retry_methods,
+            enabled=enabled,
         )
         self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
 

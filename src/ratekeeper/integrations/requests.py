@@ -32,7 +32,7 @@ class LimitedAdapter(BaseAdapter):
     `limit` is rules, counted on `store`, or a limiter. `key` returns the key of a request (None: not limited), `cost`
     is what a request consumes, and `settle` returns the real cost for a complete response (None: as estimated). A wait
     longer than `timeout` raises RateLimited before anything is sent. After a 429 or 503 with a retry time, a request is
-    sent again up to `retries` times, if its method is one of `retry_methods`.
+    sent again up to `retries` times, if its method is one of `retry_methods`. `enabled=False` sends everything at once.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class LimitedAdapter(BaseAdapter):
         timeout: float | None = None,
         retries: int = 0,
         retry_methods: Collection[str] = IDEMPOTENT,
+        enabled: bool = True,
     ) -> None:
         super().__init__()
         self._outgoing = Outgoing(
@@ -60,6 +61,7 @@ class LimitedAdapter(BaseAdapter):
             timeout=timeout,
             retries=retries,
             retry_methods=retry_methods,
+            enabled=enabled,
         )
         self._adapter = HTTPAdapter() if adapter is None else adapter
 

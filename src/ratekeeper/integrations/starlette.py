@@ -97,7 +97,7 @@ class RateLimit:
         else:
             options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{name}"
         url = options.get("store")
-        if isinstance(url, str) and not url.startswith("memory"):
+        if isinstance(url, str) and not url.startswith("memory") and options.get("enabled", True):
             options["store"] = _store(url)
         self.gate = AsyncGate(limit, **options)
 

@@ -123,6 +123,11 @@ def test_a_limiter_that_is_switched_off_holds_nothing_back(client, limiter, orig
     assert [to.request("GET", origin.url).status for _ in range(3)] == [200] * 3
 
 
+def test_rules_that_are_switched_off_hold_nothing_back(client, origin):
+    to = client(ONE_A_MINUTE, "redis://127.0.0.1:1", enabled=False, timeout=0)
+    assert [to.request("GET", origin.url).status for _ in range(3)] == [200] * 3
+
+
 def test_the_hook_is_told_what_was_sent_and_what_was_refused(client, limiter, origin):
     told = []
     to = client(limiter(ONE_A_MINUTE, on_decision=lambda key, it: told.append((key, it.allowed))), timeout=0)
