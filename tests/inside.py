@@ -1,6 +1,6 @@
 """What tests look at or call inside the package, in one place: no public name shows it."""
 
-from ratekeeper import flows
+from ratekeeper import base_limiter, flows
 from ratekeeper.queues import queues_of
 from ratekeeper.stores import AsyncRedisStore
 from ratekeeper.stores.protocol import Demand, Receipt
@@ -28,6 +28,11 @@ def mixed(limiter, asked):
     """A request as no public name makes it: of each demand its operation, rule, key, cost and whether it binds."""
     by_name = {binding.name: binding for binding in limiter._ruleset.bindings}
     return [Demand(by_name[name], key, cost, operation, binds) for operation, name, key, cost, binds in asked]
+
+
+def forget_limiters(monkeypatch):
+    """Let the process begin anew with no limiters in use."""
+    monkeypatch.setattr(base_limiter, "_in_use", set())
 
 
 def binds_only(limiter, *names):

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 Hook = Callable[[Keys, Decision], object]
 _log = logging.getLogger("ratekeeper")
+_in_use: set[weakref.ref[BaseLimiter]] = set()
+
+
+def limiters_in_use() -> list[BaseLimiter]:
+    """Return all limiters of this process."""
+    return [limiter for known in _in_use.copy() if (limiter := known()) is not None]
 
 
 def _no_quick_hit(key: Keys, cost: Costs) -> None:
@@ -88,6 +94,7 @@ class BaseLimiter:
             self._waiting = waiting.Waiting(self._ruleset, below, self._queues, clock, self._leases)
             is_plain = enabled and on_decision is None and self._leases is None and len(bindings) == 1
             self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
+            _in_use.add(weakref.ref(self, _in_use.discard))
         except BaseException:  # no limiter, so its rules are not in force
             unbind()
             raise

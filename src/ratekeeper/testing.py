@@ -13,11 +13,17 @@ True
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ManualClock"]
+if TYPE_CHECKING:
+    from ratekeeper.limiter import AsyncLimiter
+
+    fresh_limits: Callable[[], None]
+
+__all__ = ["ManualClock", "reset_limiters"]  # not `fresh_limits`, which needs pytest
 
 Seconds = int | float | Fraction | timedelta
 
@@ -72,3 +78,49 @@ def _microseconds(seconds: Seconds) -> int:
     if isinstance(seconds, timedelta):
         return seconds // timedelta(microseconds=1)
     return round(seconds * 1_000_000)
+
+
+def reset_limiters() -> None:
+    """Forget what all limiters of this process have counted, those of integrations, too; see `Limiter.reset_all`.
+
+    Limiters that are switched off are left alone. A store that does not answer raises `StoreUnavailable`.
+    """
+    from ratekeeper.base_limiter import limiters_in_use
+    from ratekeeper.limiter import AsyncLimiter, Limiter
+
+    enabled = [limiter for limiter in limiters_in_use() if limiter.enabled]
+    for limiter in enabled:
+        if isinstance(limiter, Limiter):
+            limiter.reset_all()
+    awaited = [limiter for limiter in enabled if isinstance(limiter, AsyncLimiter)]
+    if awaited:
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as thread:  # this thread may have an event loop already
+            thread.submit(asyncio.run, _reset(awaited)).result()
+
+
+async def _reset(limiters: Sequence[AsyncLimiter]) -> None:
+    for limiter in limiters:
+        try:
+            await limiter.reset_all()
+        finally:
+            if limiter.store.is_per_loop:
+                await limiter.store.close()
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Make the fixture `fresh_limits` when it is imported: only then is pytest needed."""
+        if name != "fresh_limits":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import pytest
+
+        @pytest.fixture
+        def fresh_limits() -> None:
+            """Forget what all limiters of this process have counted, before the test begins."""
+            reset_limiters()
+
+        return fresh_limits
