@@ -414,6 +414,31 @@ def test_a_call_does_bounded_work_however_many_keys_a_full_store_holds(base, max
     assert limiter.store.size == max_keys
 
 
+def test_a_flood_of_requests_on_many_short_rules_leaves_no_more_keys_than_are_in_use():
+    clock = ManualClock(1_699_999_200)
+    store = MemoryStore()
+    limiter = Limiter({f"{number}": FixedWindow(1, 0.001) for number in range(32)}, store, clock=clock)
+    sizes = []
+    for key in range(100):
+        limiter.hit(key)
+        sizes.append(store.size)
+        clock.advance(0.001)
+    assert max(sizes) == 32
+
+
+def test_a_flood_of_made_up_rules_leaves_nothing_of_those_that_are_gone():
+    clock = ManualClock(1_699_999_200)
+    store = MemoryStore()
+    for number in range(100):
+        rules = {f"{each}": FixedWindow(1_000 * number + each + 1, 0.001) for each in range(32)}
+        limiter = Limiter(rules, store, clock=clock, group="made up", stored_by="text")
+        limiter.hit("mallory")
+        del limiter
+        clock.advance(0.001)
+    assert store.size <= 64
+    assert len(inside.tables(store)) <= 64
+
+
 def test_a_decision_on_a_known_key_looks_at_no_other():
     counting = looks_of(TokenBucket)
     limiter = limiter_of(counting(1000, 1))

@@ -23,7 +23,7 @@ from ratekeeper.stores.tables import LEVELS, NO_KEYS, Cohort, Group, Table, by_d
 _Standing = tuple[float, int]  # the share that a key has used, and when it expires
 
 NEVER = 1 << 63
-_LOOKS = 8  # due keys that one call checks
+_LOOKS = 8  # due keys that one call checks for each of its demands
 _CANDIDATES = 16  # keys that are checked to find one to evict; all keys if there are no more than twice as many
 _EVICTIONS = 2  # keys that one new key evicts, if rules have lost their limiters and take more room than before
 _RIVALS = 4  # groups that are considered besides the newcomer's own
@@ -142,12 +142,12 @@ class EvictionQueue:
             self._close(cohort)
         self._count()
 
-    def collect(self, now: int) -> None:
-        """Forget keys that have expired, a few at a time."""
+    def collect(self, now: int, demands: int = 1) -> None:
+        """Forget keys that have expired, a few at a time, and more of them than so many demands can add."""
         if self._counts_are_wrong:
             self._count()
         agenda = self._agenda
-        for _ in range(_LOOKS):
+        for _ in range(_LOOKS * demands):
             if not agenda or agenda[0].due > now:
                 break
             cohort = agenda[0]

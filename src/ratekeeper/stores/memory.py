@@ -183,7 +183,7 @@ class MemoryStore:
         now = self._now_ns() // 1000
         answers = carry_out(demands, now, self._state, self._write)
         if now >= self._eviction.due:
-            self._eviction.collect(now)
+            self._eviction.collect(now, len(demands))
         return _new(Outcome, (now, answers, False, 0, ()))
 
     def _inspect(self, demands: Sequence[Demand]) -> list[Inspection]:
