@@ -33,7 +33,7 @@ figures = SUITES[sys.argv[1]].run(1)
 ours = [each for each in figures if each.contestant.startswith(OURS)]
 print(json.dumps([[f"{each.case} | {each.algorithm}", each.unit, each.median] for each in ours]))
 """
-BETTER_IF_MORE = ("/s", "per second", "times")
+BETTER_IF_MORE = ("/s", "a second", "times")
 
 
 def main() -> int:
