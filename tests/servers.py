@@ -13,7 +13,10 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import redis
 
 MORE = Path(__file__).parents[1] / ".venvs" / "servers"
 PATIENCE = 30  # seconds until a server that does not come up is given up
@@ -37,7 +40,7 @@ class RedisServer:
         self.start()
 
     def start(self) -> None:
-        """Start the process and wait until it answers."""
+        """Start the process and wait until it answers, which it also does while it loads its data."""
         self._process = subprocess.Popen(
             [
                 self.program,
@@ -50,7 +53,7 @@ class RedisServer:
         give_up = time.monotonic() + PATIENCE
         while True:
             try:
-                if self.ask(b"PING\r\n").startswith((b"+PONG", b"-NOAUTH")):
+                if self.ask(b"PING\r\n").startswith((b"+PONG", b"-NOAUTH", b"-LOADING")):
                     return
             except OSError:
                 pass
@@ -79,6 +82,33 @@ class RedisServer:
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
             connection.sendall(line)
             return connection.recv(1024)
+
+
+@contextlib.contextmanager
+def loading(server: RedisServer, seconds: float = PATIENCE) -> Iterator[None]:
+    """Let a server load its data until the block has ended, for so many seconds at most."""
+    with redis.Redis(port=server.port) as client:
+        is_old = client.info("server")["redis_version"].startswith("6.")
+        # How many bytes it loads before it looks for commands, and how many seconds that takes.
+        size, pause = (2**21, 0.5) if is_old else (1024, 0.01)
+        client.config_set("rdbcompression", "no")
+        for number in range(int(seconds / pause)):
+            client.set(f"filler {number}", bytes(size))
+        client.save()
+    server.stop()
+    options = server.options
+    server.options = (*options, "--key-load-delay", str(int(pause * 1e6)))
+    if not is_old:
+        server.options += ("--loading-process-events-interval-bytes", str(size))
+    try:
+        server.start()
+    finally:
+        server.options = options
+    yield
+    assert server.ask(b"PING\r\n").startswith(b"-LOADING"), "it has loaded everything"
+    if not server.ask(b"CONFIG SET key-load-delay 0\r\n").startswith(b"+OK"):  # Redis 6 allows that only afterwards
+        server.stop()
+        server.start()
 
 
 def free_port() -> int:

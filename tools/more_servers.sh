@@ -1,12 +1,14 @@
 #!/bin/sh
 # more_servers.sh DIRECTORY RELEASE NAME...: unpack servers of a later Debian, such as trixie redis valkey, for the
-# tests. It needs Debian or Ubuntu on x86-64 and installs nothing: the servers run with the libraries of their release.
+# tests. It needs Debian on x86-64, or Ubuntu with debian-archive-keyring, and installs nothing: the servers run with
+# the libraries of their release.
 set -eu
 directory=$1/$2
 release=$2
 shift 2
 if [ -e "$directory/.complete" ]; then exit 0; fi
-if ! command -v apt-get >/dev/null || [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ]; then
+keys=/usr/share/keyrings/debian-archive-keyring.gpg
+if ! [ -e $keys ] || ! command -v apt-get >/dev/null || [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ]; then
     echo "the servers of Debian's $release are left out: this is no Debian on x86-64" >&2
     exit 0
 fi
@@ -16,7 +18,7 @@ root=$(cd "$directory" && pwd)
 
 packages="libc6 libatomic1 libcap2 libgcc-s1 libjemalloc2 liblzf1 libssl3t64 libstdc++6 libsystemd0 libzstd1 zlib1g"
 for name; do packages="$packages $name-server $name-tools"; done
-echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $release main" \
+echo "deb [signed-by=$keys] http://deb.debian.org/debian $release main" \
     >"$root/apt/sources.list"
 apt() {
     apt-get -qq -o "Dir::Etc::SourceList=$root/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \

@@ -52,13 +52,16 @@ for version; do
     first=${first:-$version}
 done
 
+if [ -z "$first" ]; then status=1; fi # nothing was tested
 env=.venvs/$first
 if [ -n "$first" ]; then
     for server in $("$env/bin/python" -c 'from tests import servers; print(*list(servers.found())[:-1])'); do
         echo "server $server:"
+        RATEKEEPER_SERVERS=$server
         # shellcheck disable=SC2086  # ON_REDIS is a list of words
-        RATEKEEPER_SERVERS=$server run_tests "$first, server $server" "$env/server-$server.log" $ON_REDIS
+        run_tests "$first, server $server" "$env/server-$server.log" $ON_REDIS
     done
+    RATEKEEPER_SERVERS=all
 fi
 
 # An older redis-py lies in a directory of its own, before that of the environment. hiredis 3 came with 5.3.
@@ -66,9 +69,16 @@ for release in ${first:+$OLDER}; do
     case $release in 5.0*) hiredis='hiredis<3' ;; *) hiredis='hiredis<4' ;; esac
     directory=$env/redis-$release
     echo "redis-py $release:"
-    if [ ! -d "$directory" ]; then
-        "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$directory" \
-            "redis==$release" "$hiredis" async-timeout
+    if [ ! -e "$directory/.complete" ]; then
+        rm -rf "$directory"
+        if ! "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$directory" \
+            "redis==$release" "$hiredis" async-timeout; then
+            results="$results$first, redis-py $release: cannot be installed
+"
+            status=1
+            continue
+        fi
+        touch "$directory/.complete"
     fi
     export PYTHONPATH="$PWD/$directory"
     # shellcheck disable=SC2086  # ON_REDIS is a list of words

@@ -11,6 +11,7 @@ import redis
 
 from ratekeeper import FixedWindow, Limiter
 from ratekeeper.stores import RedisStore
+from tests import servers
 from tests.servers import RedisServer, free_port, newest, programs
 from tests.torture.crowds import (
     PATIENCE,
@@ -99,31 +100,6 @@ def _other_password(server: RedisServer, _: float) -> Iterator[None]:
         client.config_set("requirepass", "old")
 
 
-@contextmanager
-def _loading(server: RedisServer, seconds: float) -> Iterator[None]:
-    with redis.Redis(port=server.port) as client:
-        keys = int(1_000 * (seconds + PATIENCE))  # each takes a millisecond: key-load-delay says so
-        client.mset({f"filler {number}": "" for number in range(keys)})
-        client.save()
-    server.stop()
-    starting = threading.Thread(target=server.start)
-    starting.start()
-    try:
-        until(lambda: _said(server) == b"-LOADING", "the server loads")
-        yield
-        assert _said(server) == b"-LOADING", "the server had loaded everything before the drill was over"
-    finally:
-        until(lambda: server.ask(b"CONFIG SET key-load-delay 0\r\n").startswith(b"+OK"), "the server loads faster")
-        starting.join()
-
-
-def _said(server: RedisServer) -> bytes:
-    try:
-        return server.ask(b"PING\r\n").split()[0]
-    except OSError:
-        return b""
-
-
 def _drill(
     title: str, state: Callable[[RedisServer, float], object], *options: str, password: str = ""
 ) -> Callable[[int, int, float], str]:
@@ -151,9 +127,7 @@ full = _drill("is out of memory", _full)
 busy = _drill("is busy with a script that does not end", _busy, "--lua-time-limit", "50")
 readonly = _drill("has become a replica", _replica)
 password = _drill("has another password now", _other_password, "--requirepass", "old", password="old")
-loading = _drill(
-    "loads its data", _loading, *("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")
-)
+loading = _drill("loads its data", lambda server, seconds: servers.loading(server, seconds + PATIENCE))
 
 
 def _server() -> RedisServer:

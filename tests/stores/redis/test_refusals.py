@@ -64,21 +64,9 @@ def test_a_server_that_is_full(face, own, caplog):
     assert "Redis is full (maxmemory); raise it, or free memory" in degraded(face, caplog, own.url)
 
 
-@pytest.mark.skipif(int(servers.newest().split(".")[0]) < 7, reason="Redis 6 cannot be kept loading, see below")
 def test_a_server_that_loads(face, own, caplog):
-    with client(own) as admin:
-        admin.mset({f"filler {number}": "" for number in range(20_000)})
-        admin.save()
-    own.stop()
-    own.options = ("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")
-    starting = threading.Thread(target=own.start)
-    starting.start()
-    clusters.until(lambda: _said(own) == b"-LOADING", "the server loads")
-    try:
+    with servers.loading(own):
         assert "Redis is still loading its data; decisions resume afterwards" in degraded(face, caplog, own.url)
-    finally:
-        clusters.until(lambda: own.ask(b"CONFIG SET key-load-delay 0\r\n").startswith(b"+OK"), "it loads faster")
-        starting.join()
 
 
 def _said(server):
