@@ -35,18 +35,6 @@ def forget_limiters(monkeypatch):
     monkeypatch.setattr(base_limiter, "_in_use", set())
 
 
-def binds_only(limiter, *names):
-    """Let only the rules of these names bind, which no public name does yet; return the limiter."""
-    ruleset, demands = limiter._ruleset, limiter._ruleset.demands
-
-    def bound(*asked):
-        return [demand._replace(binds=demand.binding.name in names) for demand in demands(*asked)]
-
-    ruleset.demands = bound
-    limiter._quick_hit = lambda _key, _cost: None  # which asks for no demands
-    return limiter
-
-
 def below(limiter):
     """The layer that waits go to: the fallback, or the store."""
     return limiter._below

@@ -15,7 +15,7 @@ from ratekeeper.notices import Notices
 from tests import servers
 from tests.http.requests import a_request
 
-NONE = {"degraded": 0, "skipped": 0, "shared": 0, "unlimited": 0}
+NONE = {"degraded": 0, "skipped": 0, "shared": 0, "unlimited": 0, "shadow_denied": 0}
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_each_notice_is_counted_and_each_reason_is_logged_once(caplog):
         notices.note("shared", "no key; name one", detail="GET /")
     notices.note("skipped", "no key; name one", 5)
     notices.note("skipped", "another", 0)
-    assert notices.counts == {"degraded": 0, "skipped": 5, "shared": 3, "unlimited": 0}
+    assert notices.counts == {"degraded": 0, "skipped": 5, "shared": 3, "unlimited": 0, "shadow_denied": 0}
     assert [record.getMessage() for record in caplog.records] == [
         "shared: no key; name one: GET / (logged once; see .notices)",
         "skipped: no key; name one (logged once; see .notices)",

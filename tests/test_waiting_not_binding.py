@@ -21,7 +21,7 @@ def clock():
 
 def make(clock, kind=Limiter, tenant=TENANT, used=None):
     """A limiter whose tenant has used up its limit, and of whose users ada has."""
-    limiter = inside.binds_only(kind({"user": USER, "tenant": tenant}, clock=clock), "user")
+    limiter = kind({"user": USER, "tenant": tenant}, clock=clock, shadow=["tenant"])
     asked = [("charge", "user", "ada", 5, True), ("charge", "tenant", "acme", 5 if used is None else used, True)]
     inside.below(limiter).execute(inside.mixed(limiter, asked))
     return limiter
@@ -74,7 +74,7 @@ def test_a_timeout_is_judged_by_the_rules_that_bind(clock):
 
 
 def test_requests_that_no_rule_binds_wait_for_nobody(clock):
-    limiter = inside.binds_only(Limiter({"user": USER, "tenant": TENANT}, clock=clock))
+    limiter = Limiter({"user": USER, "tenant": TENANT}, clock=clock, shadow=True)
     assert all(limiter.wait(ADA, 3).allowed for _ in range(4))
     assert (used(limiter, "user", "ada"), used(limiter, "tenant", "acme")) == (3, 3)
     taken = limiter.wait_and_take(ADA, 2)
@@ -96,7 +96,7 @@ def test_an_interrupted_departure_gives_back_what_was_charged(clock, spent):
 
     async def main():
         rules = {"user": LeakyBucket(5, 1, mode="shaping"), "tenant": TENANT}
-        limiter = inside.binds_only(AsyncLimiter(rules, clock=clock), "user")
+        limiter = AsyncLimiter(rules, clock=clock, shadow=["tenant"])
         asked = [("charge", "user", "ada", 1, True), ("charge", "tenant", "acme", spent, True)]
         inside.below(limiter).execute(inside.mixed(limiter, asked))
         waiting = asyncio.create_task(limiter.wait(ADA, 2))

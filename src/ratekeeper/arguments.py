@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -65,6 +65,20 @@ def check_stored_by(stored_by: Any) -> None:
     """Check what the stored keys of a rule are named by."""
     if stored_by not in ("name", "text"):
         raise InvalidRule(f"stored_by must be 'name' or 'text', not {show(stored_by)}")
+
+
+def check_shadow(shadow: Any, names: Sequence[str]) -> frozenset[str]:
+    """Return the names of the rules that are only tried out."""
+    if isinstance(shadow, bool):
+        return frozenset(names if shadow else ())
+    if isinstance(shadow, str | bytes) or not isinstance(shadow, Iterable):
+        raise TypeError(f"shadow must be True, False or a list of rule names, not {show(shadow)}")
+    given = list(shadow)
+    for name in given:
+        if name not in names:
+            known = ", ".join(map(repr, names))
+            raise InvalidRule(f"shadow names an unknown rule {show(name)}; the rules are {known}")
+    return frozenset(given)
 
 
 def check_share(share: Any) -> Fraction:

@@ -16,7 +16,7 @@ from ratekeeper.fallback import Fallback, OnError, ReentrantCalls
 from ratekeeper.leases import Leases
 from ratekeeper.notices import Notices
 from ratekeeper.rules import Rules, share_of
-from ratekeeper.ruleset import Costs, Keys, Ruleset, StoredBy
+from ratekeeper.ruleset import Costs, Keys, Ruleset, Shadow, StoredBy
 from ratekeeper.stores.protocol import Demand, Layer, Outcome, Store
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class BaseLimiter:
         on_error: OnError = "local",
         deadline: float = 0.1,
         enabled: bool = True,
+        shadow: Shadow = False,
         on_decision: Hook | None = None,
         local_share: float | Fraction = 1,
         lease: float | None = None,
@@ -64,7 +65,7 @@ class BaseLimiter:
         )
         arguments.check_enabled(enabled)
         arguments.check_stored_by(stored_by)
-        self._ruleset = Ruleset(rules, prefix, group, stored_by)
+        self._ruleset = Ruleset(rules, prefix, group, stored_by, shadow)
         bindings = self._ruleset.bindings
         share = arguments.check_share(local_share)
         lease = arguments.check_lease(lease, [binding.rule for binding in bindings])
@@ -92,7 +93,8 @@ class BaseLimiter:
             self._queues = queues.queues_of(store)
             below = self._below if store.may_be_away else self._store_layer
             self._waiting = waiting.Waiting(self._ruleset, below, self._queues, clock, self._leases)
-            is_plain = enabled and on_decision is None and self._leases is None and len(bindings) == 1
+            self._tells = on_decision is not None or bool(self._ruleset.shadow)
+            is_plain = enabled and not self._tells and self._leases is None and len(bindings) == 1
             self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
             _in_use.add(weakref.ref(self, _in_use.discard))
         except BaseException:  # no limiter, so its rules are not in force
@@ -103,6 +105,11 @@ class BaseLimiter:
     def rules(self) -> dict[str, Rule]:
         """The rules, by name."""
         return self._ruleset.rules
+
+    @property
+    def shadow(self) -> frozenset[str]:
+        """The names of the rules that are only tried out: they deny nothing."""
+        return self._ruleset.shadow
 
     @property
     def store(self) -> Store:
@@ -129,7 +136,12 @@ class BaseLimiter:
         return f"{type(self).__name__}({rules}, store={self.store})"
 
     def _tell(self, key: Keys, decision: Decision) -> Decision:
-        """Pass a decision to the hook; log what the hook raises."""
+        """Note what was denied in the shadow, and pass the decision to the hook; log what the hook raises."""
+        for rule in decision.shadow_denied:
+            self._notices.sample(
+                "shadow_denied",
+                f"rule {rule!r} would have denied a request; take it out of shadow to enforce it",
+            )
         if self._on_decision is not None:
             try:
                 self._on_decision(key, decision)

@@ -161,5 +161,7 @@ def _say(text: str) -> None:
 
 
 def _in_words(decision: Decision) -> str:
+    if decision.limit is None:
+        return f"allowed: {decision.advice}; no rule limits the request"
     standing = f"{decision.remaining} of {decision.limit} remaining under {decision.rule!r}"
     return f"{'allowed' if decision.allowed else 'denied'}: {decision.advice}; {standing}"

@@ -41,6 +41,10 @@ class Limiter(BaseLimiter):
     is called for every hit and wait; its errors are logged. `notices` counts and logs the decisions that did not
     follow the rules in the store; limiters may share one.
 
+    With `shadow=True`, the rules are tried out: they decide and count, and deny nothing. With a list of names, those
+    rules are. What they would have denied is in the decision's `shadow_denied`, counted in `notices`, and sometimes
+    logged.
+
     For a store that may be away: `local_share` is the part of the limits, rounded up, that this process enforces with
     `on_error="local"`, such as 1/8 for one of eight processes. `lease`, in seconds, lets the process take a slice of a
     hot key's capacity ahead and spend it without asking the store.
@@ -66,7 +70,7 @@ class Limiter(BaseLimiter):
         if not self._enabled:
             return self._taken(key, demands, None)
         decision = self._ruleset.decision(demands, cast("Outcome", self._layer.execute(demands)))
-        return decision if self._on_decision is None else self._tell(key, decision)
+        return self._tell(key, decision) if self._tells else decision
 
     def peek(self, key: Keys, cost: Costs = 1) -> Decision:
         """Return whether `cost` would be admitted now, and the state of the key; change and create nothing."""
@@ -156,7 +160,7 @@ class Limiter(BaseLimiter):
         except RateLimited as error:
             self._tell(key, error.decision)
             raise
-        return decision if self._on_decision is None else self._tell(key, decision), outcome
+        return self._tell(key, decision) if self._tells else decision, outcome
 
     def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
         demands = self._ruleset.demands(operation, key, cost)
@@ -187,7 +191,7 @@ class AsyncLimiter(BaseLimiter):
         if not isinstance(outcome, Outcome):
             outcome = await outcome
         decision = self._ruleset.decision(demands, outcome)
-        return decision if self._on_decision is None else self._tell(key, decision)
+        return self._tell(key, decision) if self._tells else decision
 
     async def peek(self, key: Keys, cost: Costs = 1) -> Decision:
         """Return whether `cost` would be admitted now, and the state of the key; change and create nothing."""
@@ -273,7 +277,7 @@ class AsyncLimiter(BaseLimiter):
         except RateLimited as error:
             self._tell(key, error.decision)
             raise
-        return decision if self._on_decision is None else self._tell(key, decision), outcome
+        return self._tell(key, decision) if self._tells else decision, outcome
 
     async def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
         demands = self._ruleset.demands(operation, key, cost)

@@ -1,7 +1,8 @@
 """Notices: what a caller should know of, counted each time and logged once.
 
 A limit may be weaker than it says: a decision is `degraded` (the store did not make it), a request is `skipped`
-(not limited at all) or has a `shared` key, or the rules are switched off (`unlimited`). None of these is silent.
+(not limited at all) or has a `shared` key, the rules are switched off (`unlimited`), or a rule that is only tried out
+would have denied a request (`shadow_denied`). None of these is silent.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections import deque
 from contextlib import suppress
 from typing import Literal, get_args
 
-Kind = Literal["degraded", "skipped", "shared", "unlimited"]
+Kind = Literal["degraded", "skipped", "shared", "unlimited", "shadow_denied"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _MAX_LOGGED = 100  # reasons are few; this bounds the memory if one of them is made from what a client sends
+_SAMPLES = frozenset(10**power for power in range(19))
 _log = logging.getLogger("ratekeeper")
 
 
@@ -28,6 +30,7 @@ class Notices:
     def __init__(self) -> None:
         self._counters = {kind: itertools.count() for kind in KINDS}
         self._logged: dict[tuple[Kind, str], object] = {}
+        self._sampled: dict[tuple[Kind, str], itertools.count[int]] = {}
         self._included: list[Notices] = []
 
     @property
@@ -61,6 +64,20 @@ class Notices:
             said = f": {detail}" if detail else ""
             with suppress(Exception):  # a log handler that raises must not keep a caller from its decision
                 _log.warning("%s: %s%s (logged once; see .notices)", kind, reason, said, exc_info=error)
+
+    def sample(self, kind: Kind, reason: str) -> None:
+        """Count, and log `reason` the first, the tenth, the hundredth time and so on."""
+        next(self._counters[kind])
+        known = (kind, reason)
+        counter = self._sampled.get(known)
+        if counter is None:
+            if len(self._sampled) >= _MAX_LOGGED:
+                return
+            counter = self._sampled.setdefault(known, itertools.count(1))
+        times = next(counter)
+        if times in _SAMPLES:
+            with suppress(Exception):  # as in `note`
+                _log.warning("%s: %s (%d so far; see .notices)", kind, reason, times)
 
     def include(self, other: Notices) -> None:
         """Add the counts of `other`, which logs for itself, to `counts`."""

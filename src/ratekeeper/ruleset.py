@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from ratekeeper import arguments, keys
 from ratekeeper.algorithms.rule import Rule
-from ratekeeper.decision import NO_LAYERS, Decision, RuleAnswer
+from ratekeeper.decision import NO_LAYERS, NO_LIMIT, Decision, RuleAnswer
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.rules import Rules, named
@@ -18,6 +18,7 @@ from ratekeeper.stores.protocol import Binding, Demand, Inspection, Key, Operati
 Keys = Key | Mapping[str, Key]
 Costs = int | Mapping[str, int]
 StoredBy = Literal["name", "text"]
+Shadow = bool | Iterable[str]
 _Answer = TypeVar("_Answer")
 _MICROSECONDS = 1_000_000
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
@@ -26,13 +27,25 @@ _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 class Ruleset:
     """One or more named rules that are decided together."""
 
-    def __init__(self, rules: Rules, prefix: str, group: str | None = None, stored_by: StoredBy = "name") -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        prefix: str,
+        group: str | None = None,
+        stored_by: StoredBy = "name",
+        shadow: Shadow = False,
+    ) -> None:
         self.bindings = tuple(
             Binding(name, rule, (prefix, rule.algorithm, name if stored_by == "name" else rule.text), group)
             for name, rule in named(rules).items()
         )
+        self.shadow = arguments.check_shadow(shadow, [binding.name for binding in self.bindings])
+        """The names of the rules that are only tried out: they deny nothing."""
+        self._each = tuple((binding, binding.name not in self.shadow) for binding in self.bindings)
         self._may_meet = len({binding.space for binding in self.bindings}) < len(self.bindings)
-        self.shapes = any(binding.rule.shapes for binding in self.bindings)
+        if self._may_meet and self.shadow:
+            self._check_those_that_meet()
+        self.shapes = any(binding.rule.shapes for binding, binds in self._each if binds)
         self._only = self.bindings[0] if len(self.bindings) == 1 else None
 
     @property
@@ -44,8 +57,8 @@ class Ruleset:
         """Check a call's keys and costs, and return a demand for each rule."""
         if type(key) is str and 0 < len(key) <= keys.SURELY_SHORT and type(cost) is int and cost > 0:  # nearly always
             if self._only is not None:
-                return [_new(Demand, (self._only, key, cost, operation, True, None))]
-            demands = [_new(Demand, (binding, key, cost, operation, True, None)) for binding in self.bindings]
+                return [_new(Demand, (self._only, key, cost, operation, not self.shadow, None))]
+            demands = [_new(Demand, (binding, key, cost, operation, binds, None)) for binding, binds in self._each]
             return Joined(demands) if self._may_meet else demands
         names = [binding.name for binding in self.bindings]
         key_of = arguments.by_name("key", key, names, keys.check)
@@ -54,8 +67,8 @@ class Ruleset:
             missing = next(name for name in names if name not in key_of)
             raise InvalidRule(f"key {show(key)} lacks rule {missing!r}; a mapping of keys must name every rule")
         demands = [
-            Demand(binding, key_of[binding.name], cost_of.get(binding.name, 1), operation)
-            for binding in self.bindings
+            Demand(binding, key_of[binding.name], cost_of.get(binding.name, 1), operation, binds)
+            for binding, binds in self._each
             if cost_of.get(binding.name, 1)
         ]
         if not demands:
@@ -73,18 +86,30 @@ class Ruleset:
         if only is not None and demands[0].binds:
             decision = from_answer(only.name, only.rule.limit, outcome.answers[0])
         else:
-            answered = [each for each in _answered(demands, outcome.answers) if each[0].binds]
-            decision = combine(
-                [
-                    from_answer(demand.binding.name, demand.binding.rule.limit, answer)
-                    for demand, answer in answered or [(demand, _untouched(demand)) for demand in demands]
-                ]
-            )
+            answered = [
+                from_answer(demand.binding.name, demand.binding.rule.limit, answer)
+                for demand, answer in _answered(demands, outcome.answers)
+                if demand.binds
+            ]
+            decision = combine(answered) if answered else NO_LIMIT
+            if self.shadow:
+                decision = decision._replace(shadow_denied=shadow_denied(_answered(demands, outcome.answers)))
         return decision._replace(degraded=True) if outcome.degraded else decision
 
     def switched_off(self, demands: Sequence[Demand]) -> Decision:
         """Admit everything, as if all keys were untouched."""
         return self.decision(demands, Outcome(0, list(map(_untouched, demands))))
+
+    def _check_those_that_meet(self) -> None:
+        """Raise InvalidRule if rules that are stored as one are not tried out together: they are charged together."""
+        of_space: dict[object, Binding] = {}
+        for binding, binds in self._each:
+            other = of_space.setdefault(binding.space, binding)
+            if binds is (other.name in self.shadow):
+                raise InvalidRule(
+                    f"shadow must have both or neither of the rules {other.name!r} and {binding.name!r}, "
+                    "which are equal and stored by their text"
+                )
 
     def inspections(self, demands: Sequence[Demand], inspections: Sequence[Inspection]) -> dict[str, Inspection]:
         """Return the inspection of each rule's key, by the rule's name."""
@@ -117,6 +142,11 @@ def _answered(demands: Sequence[Demand], answers: Sequence[_Answer]) -> Iterable
     return demands.answered(answers) if isinstance(demands, Joined) else zip(demands, answers, strict=True)
 
 
+def shadow_denied(answered: Iterable[tuple[Demand, RuleAnswer]]) -> tuple[str, ...]:
+    """Return the names of the rules that would have denied a hit or a peek, but do not bind."""
+    return tuple(demand.binding.name for demand, answer in answered if not (demand.binds or answer[0]) and asks(demand))
+
+
 def _untouched(demand: Demand) -> RuleAnswer:
     return True, demand.binding.rule.limit, 0, 0, 0
 
@@ -147,6 +177,7 @@ def from_answer(name: str, limit: int, answer: RuleAnswer) -> Decision:
             name,
             NO_LAYERS,
             False,
+            (),
         ),
     )
 
@@ -183,5 +214,6 @@ def combine(decisions: Sequence[Decision]) -> Decision:
             tightest.rule,
             MappingProxyType(layers),
             False,
+            (),
         ),
     )

@@ -30,8 +30,8 @@ _prefixes = itertools.count()
 class Subject:
     """One limiter under test on a clock of its own. Times go in and come out as whole microseconds."""
 
-    def __init__(self, driver: Driver, rules: Any, store: Any, clock: ManualClock, prefix: str) -> None:
-        self.limiter = driver.kind(rules, store=store, clock=clock, prefix=prefix, **driver.options)
+    def __init__(self, driver: Driver, rules: Any, store: Any, clock: ManualClock, prefix: str, **options: Any) -> None:
+        self.limiter = driver.kind(rules, store=store, clock=clock, prefix=prefix, **(driver.options | options))
         self.key = driver.key
         self._driver = driver
         self._clock = clock
@@ -123,11 +123,11 @@ class Driver(NamedTuple):
     def __repr__(self) -> str:
         return self.name
 
-    def subject(self, rules: Any) -> Subject:
+    def subject(self, rules: Any, **options: Any) -> Subject:
         """Put these rules on a store that holds nothing of theirs."""
         made = self.make_store()
         store, clock = made if isinstance(made, tuple) else (made, ManualClock())
-        return Subject(self, rules, store, clock, f"test {next(_prefixes)}")
+        return Subject(self, rules, store, clock, f"test {next(_prefixes)}", **options)
 
 
 @functools.cache

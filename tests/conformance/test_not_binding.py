@@ -1,9 +1,8 @@
-"""A rule that does not bind denies nothing and is not reported; it is charged if it and the request are admitted."""
+"""A rule in shadow denies nothing and is not reported; it is charged if it and the request are admitted."""
 
 import pytest
 
 from ratekeeper import AsyncLimiter, FixedWindow, LeakyBucket, SlidingWindowLog, TokenBucket
-from tests import inside
 from tests.conformance.strategies import START_US
 
 MINUTE_US = 60_000_000
@@ -27,9 +26,7 @@ def keys(request):
 @pytest.fixture
 def subject(driver, shadow):
     """A limiter of two rules, one of which does not bind."""
-    subject = driver.subject({"shadow": shadow, "binds": BINDS})
-    inside.binds_only(subject.limiter, "binds")
-    return subject
+    return driver.subject({"shadow": shadow, "binds": BINDS}, shadow=["shadow"])
 
 
 def used(subject, keys):
@@ -53,16 +50,17 @@ def undo(subject, taken, what, *args):
 
 @SHADOWS
 def test_the_answer_is_what_it_would_be_without_it(subject, keys):
-    for cost, answer, shadow_used in (
-        (4, (True, 9, 5, 0, 60, 0), 4),
-        (4, (True, 9, 1, 0, 60, 0), 4),  # which does not fit into it any more
-        (4, (False, 9, 1, 60, 60, 0), 4),
-        (1, (True, 9, 0, 0, 60, 0), 5),
-        (1, (False, 9, 0, 60, 60, 0), 5),
+    for cost, answer, shadow_used, shadow_denied in (
+        (4, (True, 9, 5, 0, 60, 0), 4, ()),
+        (4, (True, 9, 1, 0, 60, 0), 4, ("shadow",)),  # which does not fit into it any more
+        (4, (False, 9, 1, 60, 60, 0), 4, ("shadow",)),
+        (1, (True, 9, 0, 0, 60, 0), 5, ()),
+        (1, (False, 9, 0, 60, 60, 0), 5, ("shadow",)),
     ):
         decision = subject.call("hit", T0, cost, keys)
         assert decision[:6] == answer
         assert (decision.rule, list(decision.layers)) == ("binds", ["binds"])
+        assert decision.shadow_denied == shadow_denied
         assert used(subject, keys)[1] == shadow_used
 
 
@@ -112,10 +110,10 @@ def test_a_reservation_of_a_denied_request_gives_nothing_back(subject, keys):
 
 @SHADOWS
 def test_a_rule_alone_that_does_not_bind_limits_nothing(driver, shadow):
-    subject = driver.subject({"shadow": shadow})
-    inside.binds_only(subject.limiter)
+    subject = driver.subject({"shadow": shadow}, shadow=True)
     decisions = [subject.call("hit", T0, 2) for _ in range(4)]
-    assert [(decision.allowed, decision.remaining, decision.delay) for decision in decisions] == [(True, 5, 0)] * 4
+    assert [each[:7] for each in decisions] == [(True, None, None, 0, 0, 0, "")] * 4
+    assert [each.shadow_denied for each in decisions] == [(), (), ("shadow",), ("shadow",)]
     assert subject.ask([("peek", "shadow", subject.key, 1, False)], T0).answers[0][1] == 1
     undo(subject, subject.call("take", T0, 2), "give_back")  # the fifth, which was not charged
     assert subject.ask([("peek", "shadow", subject.key, 1, False)], T0).answers[0][1] == 1

@@ -11,7 +11,7 @@ from tests.faces import loop
 from tests.http.requests import a_request
 
 ONE = FixedWindow(1, "400 days")
-NONE = {"degraded": 0, "skipped": 0, "shared": 0, "unlimited": 0}
+NONE = {"degraded": 0, "skipped": 0, "shared": 0, "unlimited": 0, "shadow_denied": 0}
 
 
 class AsyncioGate:

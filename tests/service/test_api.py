@@ -40,6 +40,7 @@ def test_a_hit_is_admitted_with_200_and_the_complete_decision(service, key):
         "rule": "fixed-window 2/day",
         "layers": {},
         "degraded": False,
+        "shadow_denied": [],
     }
 
 

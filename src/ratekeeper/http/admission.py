@@ -66,7 +66,7 @@ def decide_by_all(route_limits: Sequence[RouteLimit], request: Request, held: He
                     yield each.taken.give_back()
     if not admissions:
         return None
-    tightest = min(admissions, key=lambda each: each.decision.remaining)
+    tightest = min(admissions, key=lambda each: each.decision.room)
     delay = max(each.decision.delay for each in admissions)
     others = tuple(each for each in admissions if each is not tightest)
     return tightest._replace(decision=tightest.decision._replace(delay=delay), others=others)

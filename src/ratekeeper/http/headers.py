@@ -80,6 +80,8 @@ class HeaderWriter:
 
     def fields(self, decision: Decision, key: Any = None, now: float | None = None) -> Fields:
         """Return the headers, as names and values. `now` is the time in seconds since the epoch."""
+        if decision.limit is None:  # nothing limits the request
+            return []
         options = self._options
         wait = _wait(decision)
         fields: Fields = []

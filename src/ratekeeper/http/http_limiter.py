@@ -12,15 +12,18 @@ from ratekeeper.http.headers import Headers, HeaderWriter
 class HttpLimiter:
     """A limiter, sync or async, and the writer of the headers for its decisions."""
 
-    __slots__ = ("limiter", "rules", "shapes", "unlimited", "writer")
+    __slots__ = ("enforced", "limiter", "rules", "shapes", "unlimited", "writer")
 
     def __init__(self, limiter: Any, headers: Headers) -> None:
         self.limiter = limiter
         self.rules: Mapping[str, Rule] = {} if limiter is None else limiter.rules
         self.unlimited: tuple[str, ...] = ()
         """The names of the rules that limit nothing, and were left out."""
-        self.shapes = any(rule.shapes for rule in self.rules.values())
-        self.writer = HeaderWriter(self.rules, headers)
+        shadow = () if limiter is None else limiter.shadow
+        self.enforced = {name: rule for name, rule in self.rules.items() if name not in shadow}
+        """The rules that are not only tried out."""
+        self.shapes = any(rule.shapes for rule in self.enforced.values())
+        self.writer = HeaderWriter(self.enforced, headers)
 
     def without_unlimited(self, by_name: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a mapping of keys or costs without those of the rules that were left out."""

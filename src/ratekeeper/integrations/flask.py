@@ -289,8 +289,8 @@ def _tell(response: Response) -> Response:
     return response
 
 
-def _room(passed: _Passed) -> tuple[bool, int]:
-    return passed.admission.decision.allowed, passed.admission.decision.remaining
+def _room(passed: _Passed) -> tuple[bool, float]:
+    return passed.admission.decision.allowed, passed.admission.decision.room
 
 
 def _settle_at_end(passed: _Passed, response: Response) -> None:

@@ -54,7 +54,7 @@ class RateLimitThrottle(BaseThrottle):
         if admission is None:
             return True
         decision = admission.decision
-        room = (decision.allowed, decision.remaining)
+        room = (decision.allowed, decision.room)
         if room < getattr(
             view, "ratekeeper_room", (True, math.inf)
         ):  # of several throttles, the tightest one sets the headers

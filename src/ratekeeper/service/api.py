@@ -122,7 +122,7 @@ def _decided(decision: Decision, http_limiter: HttpLimiter, always_200: bool) ->
 
 def decision_fields(decision: Decision) -> dict[str, Any]:
     """Return a decision as plain data for JSON."""
-    allowed, limit, remaining, retry_after, reset_after, delay, rule, layers, degraded = decision
+    allowed, limit, remaining, retry_after, reset_after, delay, rule, layers, degraded, shadow_denied = decision
     return {
         "allowed": allowed,
         "limit": limit,
@@ -133,6 +133,7 @@ def decision_fields(decision: Decision) -> dict[str, Any]:
         "rule": rule,
         "layers": {name: decision_fields(layer) for name, layer in layers.items()} if layers else {},
         "degraded": degraded,
+        "shadow_denied": shadow_denied,
     }
 
 

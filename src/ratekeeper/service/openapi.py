@@ -139,6 +139,11 @@ _DECISION: Schema = {
             "type": "boolean",
             "description": "Whether the store was unavailable and this process decided instead.",
         },
+        "shadow_denied": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "The rules that would have denied the request, but are only tried out.",
+        },
     },
 }
 _DECISION["required"] = list(_DECISION["properties"])

@@ -162,6 +162,7 @@ class MemoryStore:
                     name,
                     NO_LAYERS,
                     False,
+                    (),
                 ),
             )
 

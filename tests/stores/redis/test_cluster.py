@@ -152,7 +152,7 @@ def test_a_part_that_does_not_bind_is_given_back_if_it_was_charged_when_a_later_
     keys = dict(zip(rules, on_each_node(empty).values(), strict=True))
     with Limiter(rules, empty.url, **STRICT) as another:
         another.charge(keys, {"shadow": spent or 1, "other": 1, "last": 0})
-        limiter = inside.binds_only(FACES[face](rules, empty.url, **STRICT), "other", "last")
+        limiter = FACES[face](rules, empty.url, shadow=["shadow"], **STRICT)
         before_the_charge(
             monkeypatch, limiter, keys["last"], lambda: another.hit(keys, {"shadow": 0, "other": 0, "last": 1})
         )

@@ -94,6 +94,7 @@ class Denials:
                     name,
                     NO_LAYERS,
                     False,
+                    (),
                 ),
             )
 
