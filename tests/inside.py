@@ -184,3 +184,8 @@ def loops(store):
 def behind(store, addresses):
     """Lead a store of a cluster to other addresses than those that the nodes announce, such as to proxies."""
     store._servers.topology._remap = addresses
+
+
+def gates_of_views(app):
+    """How many gates a Flask application keeps for the limits of its views."""
+    return sum(len(state._gates) for state in app.extensions["ratekeeper"].values())

@@ -39,6 +39,8 @@ FRAMEWORKS = {  # what each integration needs besides ratekeeper
     "flask": {"flask", "werkzeug"},
     "django": {"django", "asgiref"},
     "django_settlement": {"asgiref"},
+    "flask_settings": set(),
+    "views": set(),
     "rest_framework": {"rest_framework"},
 }
 FOR_TYPES_ONLY = {"_typeshed", "typing_extensions"}  # part of every type checker
@@ -196,9 +198,11 @@ MAY_IMPORT = {
     "http.url_paths": "errors rates",
     "http.chosen_rules": "errors rates rules",
     "http.parse": "clock http.structured",
-    "http.routes": "errors http.client_keys http.request http.url_paths limiter rates rules ruleset",
+    "http.exemptions": "flows http.client_keys http.request notices rates",
+    "http.routes": "decision errors http.client_keys http.request http.url_paths limiter rates rules ruleset",
     "http.route_limits": (
-        "arguments errors http.chosen_rules http.client_keys http.http_limiter http.request http.routes notices rates"
+        "arguments decision errors http.chosen_rules http.client_keys http.http_limiter http.request http.routes "
+        "notices rates"
     ),
     "http.matching": "http.request http.route_limits http.url_paths notices",
     "http.held_requests": "errors forks rates",
@@ -206,7 +210,7 @@ MAY_IMPORT = {
         "decision errors flows http.held_requests http.http_limiter http.request http.route_limits keys reservations"
     ),
     "http.gate": (
-        "arguments clock decision errors fallback flows http.admission http.client_keys http.headers "
+        "arguments clock errors fallback flows http.admission http.client_keys http.exemptions http.headers "
         "http.held_requests http.http_limiter http.matching http.problem http.request http.route_limits http.routes "
         "keys limiter notices rates rules ruleset stores.protocol"
     ),
@@ -224,9 +228,11 @@ MAY_IMPORT = {
         "decision errors http http.client_keys http.headers http.routes http.url_paths integrations.asgi stores"
     ),
     "integrations.fastapi": "http http.problem integrations.starlette",
+    "integrations.views": "arguments http",
+    "integrations.flask_settings": "errors http http.routes rates",
     "integrations.flask": (
-        "decision errors http http.client_keys http.gate http.matching http.routes integrations.wsgi rates ruleset "
-        "stores"
+        "decision errors http http.client_keys http.gate http.matching http.routes integrations.flask_settings "
+        "integrations.views integrations.wsgi ruleset stores"
     ),
     "integrations.django_settlement": "http integrations.wsgi",
     "integrations.django": (

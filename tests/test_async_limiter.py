@@ -98,6 +98,20 @@ def test_limited_raises_rate_limited_instead_of_calling(clock):
     assert raised.value.decision == Decision(False, 1, 0, 60.0, 60.0, 0.0, "fixed-window 1/minute", {}, False)
 
 
+@pytest.mark.parametrize("timeout", [30, None])
+def test_limited_with_a_timeout_waits(timeout):
+    limiter = AsyncLimiter("token-bucket 100/s burst 1")
+
+    @limiter.limited(key="k", timeout=timeout)
+    async def call():
+        return "called"
+
+    async def main():
+        return [await call() for _ in range(3)]  # without waiting, the second one would be denied
+
+    assert asyncio.run(main()) == ["called"] * 3
+
+
 def test_limited_makes_the_key_and_the_cost_of_the_arguments(clock):
     limiter = AsyncLimiter(BUCKET, clock=clock)
 

@@ -747,6 +747,30 @@ def test_limited_raises_rate_limited_instead_of_calling(clock):
     assert raised.value.decision == Decision(False, 1, 0, 60.0, 60.0, 0.0, "fixed-window 1/minute", {}, False)
 
 
+@pytest.mark.parametrize("timeout", [30, None])
+def test_limited_with_a_timeout_waits(timeout):
+    limiter = Limiter("token-bucket 100/s burst 1")
+
+    @limiter.limited(key="k", timeout=timeout)
+    def call():
+        return "called"
+
+    assert [call() for _ in range(3)] == ["called"] * 3  # without waiting, the second one would be denied
+
+
+def test_limited_does_not_wait_for_what_its_timeout_cannot_meet(clock):
+    limiter = Limiter(FixedWindow(1, 60), clock=clock)
+    limiter.hit("k")
+    with pytest.raises(RateLimited):
+        limiter.limited(key="k", timeout=59)(lambda: None)()
+
+
+@pytest.mark.parametrize("timeout", ["1", True])
+def test_limited_refuses_a_timeout_that_is_no_number_at_once(timeout):
+    with pytest.raises(TypeError, match="timeout must be a number of seconds or None, not"):
+        Limiter(BUCKET).limited(key="k", timeout=timeout)
+
+
 def test_limited_makes_the_key_of_the_arguments(clock):
     limiter = Limiter(BUCKET, clock=clock)
 

@@ -55,10 +55,10 @@ def check_options(*, clock: Any, prefix: Any, group: Any, on_error: Any, deadlin
         raise InvalidRule(f"deadline must be above 0 and at most {_LONGEST_DEADLINE} seconds, not {show(deadline)}")
 
 
-def check_enabled(enabled: Any) -> None:
+def check_switch(argument: str, value: Any) -> None:
     """Check a switch: a text such as "false" would be true."""
-    if not isinstance(enabled, bool):
-        raise TypeError(f"enabled must be True or False, not {show(enabled)}")
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument} must be True or False, not {show(value)}")
 
 
 def check_stored_by(stored_by: Any) -> None:

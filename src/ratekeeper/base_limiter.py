@@ -63,7 +63,7 @@ class BaseLimiter:
         arguments.check_options(
             clock=clock, prefix=prefix, group=group, on_error=on_error, deadline=deadline, on_decision=on_decision
         )
-        arguments.check_enabled(enabled)
+        arguments.check_switch("enabled", enabled)
         arguments.check_stored_by(stored_by)
         self._ruleset = Ruleset(rules, prefix, group, stored_by, shadow)
         bindings = self._ruleset.bindings

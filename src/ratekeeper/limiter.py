@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import ParamSpec, TypeVar, cast
 
 from ratekeeper import decorators, flows, queues, waiting
@@ -132,10 +133,17 @@ class Limiter(BaseLimiter):
         yield self.wait(key, cost, timeout)
 
     def limited(
-        self, key: Keys | Callable[..., Keys], cost: Costs | Callable[..., Costs] = 1
+        self,
+        key: Keys | Callable[..., Keys],
+        cost: Costs | Callable[..., Costs] = 1,
+        timeout: float | None = 0,
     ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
-        """Make a function hit first, or raise RateLimited; `key` and `cost` may be computed from its arguments."""
-        return decorators.limited(self.hit, key, cost)
+        """Make a function hit first, or raise RateLimited; `key` and `cost` may be computed from its arguments.
+
+        With a `timeout` other than 0, it waits first, as `wait` does; None waits as long as it takes.
+        """
+        timeout = waiting.check_timeout(timeout)
+        return decorators.limited(self.hit if timeout == 0 else partial(self.wait, timeout=timeout), key, cost)
 
     def close(self) -> None:
         """Give back the unused units of leases, and close the store if this limiter made it."""
@@ -250,10 +258,14 @@ class AsyncLimiter(BaseLimiter):
         yield await self.wait(key, cost, timeout)
 
     def limited(
-        self, key: Keys | Callable[..., Keys], cost: Costs | Callable[..., Costs] = 1
+        self,
+        key: Keys | Callable[..., Keys],
+        cost: Costs | Callable[..., Costs] = 1,
+        timeout: float | None = 0,
     ) -> Callable[[Callable[_Parameters, Awaitable[_Result]]], Callable[_Parameters, Awaitable[_Result]]]:
-        """Make a function hit first, or raise RateLimited; `key` and `cost` may be computed from its arguments."""
-        return decorators.limited_async(self.hit, key, cost)
+        """Make a coroutine function hit first, as `Limiter.limited` does."""
+        timeout = waiting.check_timeout(timeout)
+        return decorators.limited_async(self.hit if timeout == 0 else partial(self.wait, timeout=timeout), key, cost)
 
     async def close(self) -> None:
         """Give back the unused units of leases, and close the store if this limiter made it."""

@@ -134,7 +134,7 @@ def test_a_part_that_is_no_function_is_refused_with_its_place():
 
 def test_a_part_that_does_not_take_the_request_is_refused():
     with pytest.raises(TypeError, match=r"first_of\[0\] must take one argument, the request"):
-        first_of(lambda: "k")
+        first_of(lambda one, two: "k")
 
 
 def test_nothing_cannot_be_combined():

@@ -533,7 +533,11 @@ def test_a_held_request_goes_on_after_its_delay():
         ),
         ({"routes": [Route("/a", "1/s", cost=0)]}, InvalidRule, "route '/a': cost must be an int of at least 1, not 0"),
         ({"routes": [Route("/a", "1/s", cost={"x": 1})]}, InvalidRule, "route '/a': cost .* names an unknown rule 'x'"),
-        ({"limit": "1/s", "key": lambda: "k"}, TypeError, "route '\\*': key must take one argument, the request"),
+        (
+            {"limit": "1/s", "key": lambda one, two: "k"},
+            TypeError,
+            "route '\\*': key must take one argument, the request",
+        ),
         ({"limit": "1/s", "settle": lambda request: 1}, TypeError, "route '\\*': settle must take two arguments"),
         ({"limit": "1/s", "unidentified": "ignore"}, InvalidRule, "unidentified must be 'shared', 'deny' or 'skip'"),
         ({"limit": "1/s", "headers": True}, TypeError, "headers must be Headers"),

@@ -349,7 +349,7 @@ def test_what_happens_while_the_store_is_away_is_configured(config, expected):
         ({"RATELIMIT_APPLICATION": "0/s"}, "rule '0/s'"),
         ({"RATELIMIT_STRATEGY": "elastic"}, "RATELIMIT_STRATEGY must be one of fixed-window, .* not 'elastic'"),
         ({"RATELIMIT_STORAGE_URI": "mongodb://x"}, "store 'mongodb://x' has an unknown scheme"),
-        ({"RATELIMIT_META": "1/day"}, "RATELIMIT_META is not a setting of this extension"),
+        ({"RATELIMIT_MEAT": "1/day"}, "RATELIMIT_MEAT is not a setting of this extension"),
     ],
 )
 def test_a_config_that_cannot_work_is_refused_at_once(config, message):
@@ -361,4 +361,4 @@ def test_a_limit_that_cannot_work_is_refused_where_it_is_written():
     with pytest.raises(InvalidRule, match="cannot read rule 'many'"):
         RateLimiter().limit("many")
     with pytest.raises(TypeError, match="key must take one argument, the request"):
-        RateLimiter(key=lambda: "k")
+        RateLimiter(key=lambda one, two: "k")

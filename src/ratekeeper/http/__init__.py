@@ -7,7 +7,8 @@ Reading order, server side:
 - `headers`, `problem`: the headers of a response and the body of a denial; `structured` is the syntax of the headers
 - `http_limiter`: a limiter together with the headers that report its decisions
 - `routes`: a `Route` as an application writes it; `url_paths`: what its path matches; `route_limits`: the same with its
-  limiters, ready for decisions; `chosen_rules`: rules that a function of the request returns
+  limiters, ready for decisions; `chosen_rules`: rules that a function of the request returns; `exemptions`: functions
+  that exempt requests
 - `matching`: finds the routes of a request
 - `admission`: the flows that decide on a request and settle it; `held_requests` bounds how many are delayed
 - `gate`: `Gate` and `AsyncGate`, the interface for integrations; `asgi_types`: the types of the ASGI interface

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from ratekeeper import keys
@@ -101,7 +101,7 @@ def by_path() -> Callable[[Request], str | None]:
 
 def combine(*functions: PartFunction) -> PartFunction:
     """Key by all of these together; if one of them has no key, there is no key."""
-    _check_functions("combine", functions)
+    functions = _checked("combine", functions)
 
     def key(request: Any) -> Key | Awaitable[Key | None] | None:
         parts: list[Key] = []
@@ -130,7 +130,7 @@ def combine(*functions: PartFunction) -> PartFunction:
 
 def first_of(*functions: PartFunction) -> PartFunction:
     """Key by the first of these that returns a key: for example the user, or else the address."""
-    _check_functions("first_of", functions)
+    functions = _checked("first_of", functions)
 
     def key(request: Any) -> Key | Awaitable[Key | None] | None:
         for index, function in enumerate(functions):
@@ -162,23 +162,71 @@ def check_function(argument: str, function: Any, also: str = "", *, for_asyncio:
     what = f"two arguments, the request and {also}" if also else "one argument, the request"
     if not callable(function):
         raise TypeError(f"{argument} must be a callable that takes the request, not {show(function)}")
-    if not for_asyncio and inspect.iscoroutinefunction(function):
+    if not for_asyncio:
+        _refuse_coroutines(argument, function)
+    if not _takes(function, 2 if also else 1):
+        raise TypeError(f"{argument} must take {what}, unlike {show(function)}")
+
+
+def of_request(argument: str, function: Any, *, for_asyncio: bool = True) -> Callable[[Any], Any]:
+    """Return a function of the request; `function` may take no argument, as those that use a context variable."""
+    if function in _FACTORIES:
+        name = function.__name__
+        raise TypeError(f"{argument} must be what {name}(...) returns, not {name} itself")
+    if callable(function) and _takes(function, 0) and not _takes(function, 1):
+        if not for_asyncio:
+            _refuse_coroutines(argument, function)
+        return lambda _: function()
+    check_function(argument, function, for_asyncio=for_asyncio)
+    return function  # type: ignore[no-any-return]
+
+
+def within(scope_of: Callable[[Any], str], key: KeyFunction) -> KeyFunction:
+    """Begin each key with the scope of its request, so that each scope has its own usage."""
+
+    def scoped(request: Any) -> Any:
+        found = key(request)
+        return later(request, found) if isinstance(found, Awaitable) else scope(request, found)
+
+    async def later(request: Any, found: Awaitable[Any]) -> Any:
+        return scope(request, await found)
+
+    def scope(request: Any, found: Any) -> Any:
+        if isinstance(found, Mapping):
+            return {rule: together([scope_of(request), own]) for rule, own in found.items()}
+        return None if found is None else together([scope_of(request), found])
+
+    return scoped
+
+
+def method_of(request: Request) -> str:
+    """Return the method to count under: a HEAD counts as a GET, and methods that clients make up count as one."""
+    method = request.method.upper()
+    return "GET" if method == "HEAD" else method if method in _METHODS else "OTHER"
+
+
+def _refuse_coroutines(argument: str, function: Any) -> None:
+    if inspect.iscoroutinefunction(function):
         raise TypeError(f"{argument} is a coroutine function, which cannot be awaited here: {show(function)}")
+
+
+def _takes(function: Any, arguments: int) -> bool:
+    """Tell whether a function can be called with this many arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # a built-in without a signature
+        return True  # a built-in without a signature
     try:
-        signature.bind(*[None] * (2 if also else 1))
+        signature.bind(*[None] * arguments)
     except TypeError:
-        raise TypeError(f"{argument} must take {what}, unlike {show(function)}") from None
+        return False
+    return True
 
 
-def _check_functions(name: str, functions: Sequence[PartFunction]) -> None:
+def _checked(name: str, functions: Sequence[PartFunction]) -> tuple[PartFunction, ...]:
     if not functions:
         raise InvalidRule(f"{name} needs at least one key function")
-    for index, function in enumerate(functions):
-        check_function(f"{name}[{index}]", function)
+    return tuple(of_request(f"{name}[{index}]", function) for index, function in enumerate(functions))
 
 
 async def _awaited(found: Key | Awaitable[Key | None] | None) -> Key | None:
@@ -206,6 +254,10 @@ def _most_bytes(part: Key) -> int:
         return len(part)
     number: int = keys.check(part)
     return number.bit_length() // 8 + 1
+
+
+_FACTORIES = (by_address, by_user, by_api_key, by_header, by_path, combine, first_of)
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
 
 
 def _header_name(name: Any) -> str:

@@ -7,17 +7,17 @@ An integration adapts its request, asks the gate to `admit` it, and then passes 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypedDict, cast
 
 from ratekeeper import arguments
 from ratekeeper.clock import Clock, wall_clock
-from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.fallback import OnError
 from ratekeeper.flows import run, run_async
 from ratekeeper.http.admission import UNKNOWN, Admission, correct, decide, decide_by_all, leave, settle
-from ratekeeper.http.client_keys import KeyFunction, by_address, check_function
+from ratekeeper.http.client_keys import KeyFunction, by_address
+from ratekeeper.http.exemptions import Exemptions
 from ratekeeper.http.headers import EncodedFields, Fields, Headers
 from ratekeeper.http.held_requests import HeldRequests
 from ratekeeper.http.http_limiter import HttpLimiter
@@ -25,7 +25,7 @@ from ratekeeper.http.matching import NO_LIMIT, SWITCHED_OFF, NoRoutes, RouteTabl
 from ratekeeper.http.problem import body
 from ratekeeper.http.request import Answer, Reply, Request
 from ratekeeper.http.route_limits import RouteLimit, Unidentified
-from ratekeeper.http.routes import CostFunction, Limit, Route, SettleFunction, exemption
+from ratekeeper.http.routes import CostFunction, Deny, ExemptFunction, Limit, Route, SettleFunction, exemption
 from ratekeeper.keys import SURELY_SHORT
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.notices import Notices
@@ -34,7 +34,6 @@ from ratekeeper.rules import Rules
 from ratekeeper.ruleset import Costs
 from ratekeeper.stores.protocol import Store
 
-DenyFunction = Callable[[Any, Decision], Reply]
 _BY_ADDRESS = by_address()
 _HEADERS = Headers()
 FALLBACK = "60/minute"
@@ -46,14 +45,15 @@ class Options(TypedDict, total=False):
     """The options of every integration besides its `limit`; see `Gate` for what each means."""
 
     routes: Iterable[Route]
-    exempt: Iterable[str]
+    exempt: Iterable[str | ExemptFunction]
     key: KeyFunction
     cost: Costs | CostFunction
     settle: SettleFunction | None
+    per_method: bool
     unidentified: Unidentified
     fallback: Rules | Limiter | AsyncLimiter
     headers: Headers
-    deny: DenyFunction | None
+    deny: Deny
     max_waiters: int
     max_waiters_per_key: int
     store: str | Store
@@ -82,14 +82,15 @@ class _Gate:
         limit: Limit = None,
         *,
         routes: Iterable[Route] = (),
-        exempt: Iterable[str] = (),
+        exempt: Iterable[str | ExemptFunction] = (),
         key: KeyFunction = _BY_ADDRESS,
         cost: Costs | CostFunction = 1,
         settle: SettleFunction | None = None,
+        per_method: bool = False,
         unidentified: Unidentified = "shared",
         fallback: Rules | Limiter | AsyncLimiter = FALLBACK,
         headers: Headers = _HEADERS,
-        deny: DenyFunction | None = None,
+        deny: Deny = None,
         max_waiters: int = 1000,
         max_waiters_per_key: int = 100,
         store: str | Store = "memory://",
@@ -104,9 +105,8 @@ class _Gate:
             raise InvalidRule(f"unidentified must be 'shared', 'deny' or 'skip', not {show(unidentified)}")
         if not isinstance(headers, Headers):
             raise TypeError(f"headers must be Headers(...), not {show(headers)}")
-        if deny is not None:
-            check_function("deny", deny, "the decision", for_asyncio=False)
-        arguments.check_enabled(enabled)
+        arguments.check_switch("enabled", enabled)
+        arguments.check_switch("per_method", per_method)
         self._store = store if enabled else "memory://"
         self._owner: Any = None
         self._prefix = prefix
@@ -119,27 +119,32 @@ class _Gate:
         }
         self._clock = clock or wall_clock
         self._headers = headers
-        self._deny = deny
         self._held = HeldRequests(max_waiters, max_waiters_per_key)
+        listed = _listed("exempt", exempt)
+        exemptions = Exemptions(listed, self._notices, for_asyncio=self._for_asyncio)
+        self._exempts = exemptions or None
+        exempt_routes = [exemption(each) for each in listed if not callable(each)]
         self._route_limits = route_limits = [
             RouteLimit(
                 route,
                 key,
                 cost,
                 settle,
+                per_method=per_method,
+                deny=deny,
                 unidentified=unidentified,
                 make_limiter=self._http_limiter,
                 notices=self._notices,
                 prefix=prefix,
                 for_asyncio=self._for_asyncio,
             )
-            for route in (*map(exemption, _listed("exempt", exempt)), *_routes(routes), Route("*", limit, name=""))
+            for route in (*exempt_routes, *_routes(routes), Route("*", limit, name=""))
         ]
         for route_limit in route_limits:
             if route_limit.rules_function is not None:
                 route_limit.otherwise = route_limits[-1].http_limiter or route_limit.limiter_of(fallback)
         self._routes: RouteTable | NoRoutes = RouteTable(route_limits)
-        self._only = self._routes.only
+        self._only = None if self._exempts else self._routes.only
         if not enabled:
             self._limit_nothing(SWITCHED_OFF)
         elif all(route_limit.is_exempt for route_limit in route_limits):
@@ -166,19 +171,19 @@ class _Gate:
     def denial(self, request: Request, admission: Admission) -> Reply:
         """Return the response to a denied request."""
         fields = self.headers(admission)
-        if self._deny is None:
-            content_type, content = body(admission.decision, ", ".join(request.header("accept")))
-            own = [("Content-Type", content_type), ("Content-Length", str(len(content)))]
-            reply = Reply(429, [*own, *fields], content)
-        else:
-            reply = self._deny(request, admission.decision)
-            names = {name.lower() for name, _ in reply.headers}
+        answer = admission.route_limit.answer_to(request, admission.decision)
+        if isinstance(answer, Reply):
+            names = {name.lower() for name, _ in answer.headers}
             missing = [field for field in fields if field[0].lower() not in names]
-            reply = reply._replace(headers=[*reply.headers, *missing])
+            reply = answer._replace(headers=[*answer.headers, *missing])
+        else:
+            content_type, content = body(admission.decision, ", ".join(request.header("accept")), answer)
+            own = [("Content-Type", content_type), ("Content-Length", str(len(content)))]
+            reply = Reply(429, [*own, *fields], content, answer)
         return reply._replace(body=b"") if request.method.upper() == "HEAD" else reply
 
     def _limit_nothing(self, reason: str) -> None:
-        self._only, self._routes = None, NoRoutes(self._notices, reason)
+        self._only, self._exempts, self._routes = None, None, NoRoutes(self._notices, reason)
 
     def share_held_requests(self, other: _Gate) -> None:
         """Count held requests together with those of another gate, under its bounds."""
@@ -206,14 +211,17 @@ class Gate(_Gate):
     """The gate for synchronous integrations.
 
     `limit` (rules, a limiter, a function of the request, or None) applies to every request that `routes` and `exempt`
-    do not match. `key` computes a request's key, `cost` is what a request consumes, and `settle` corrects the cost
-    after the application has answered. `unidentified` says what happens to requests without a key: they share one
-    key, are denied, or are not limited. Where rules are a function of the request, and it fails or returns no valid
-    rules, `limit` applies if it is fixed, otherwise `fallback`. `headers` selects the response headers;
-    `deny(request, decision)` returns the `Reply` to a denied request. At most `max_waiters` requests are held for
-    their shaping delay at a time, and at most `max_waiters_per_key` for one key. Gates with the same `notices` count
-    together. With `enabled=False`, nothing is limited, and each request is counted as `unlimited`. The other options
-    are those of a `Limiter`.
+    do not match; `exempt` lists paths, and functions of the request that return True. `key` computes a request's key,
+    `cost` is what a request consumes, and `settle` corrects the cost after the application has answered. With
+    `per_method`, each HTTP method has its own usage. `unidentified` says what happens to requests without a key: they
+    share one key, are denied, or are not limited. Where rules are a function of the request, and it fails or returns no
+    valid rules, `limit` applies if it is fixed, otherwise `fallback`. `headers` selects the response headers. `deny` is
+    what a denied request gets: a text for the usual response, or a function of the request and the decision that
+    returns a `Reply`, such a text, or None. At most `max_waiters` requests are held for their shaping delay at a time,
+    and at most `max_waiters_per_key` for one key. Gates with the same `notices` count together. With `enabled=False`,
+    nothing is limited, and each request is counted as `unlimited`. The other options are those of a `Limiter`.
+
+    A function that needs no argument, because it uses a context variable, may take none instead of the request.
     """
 
     _limiter = Limiter
@@ -228,6 +236,8 @@ class Gate(_Gate):
         """
         route_limit = self._only
         if route_limit is None:
+            if self._exempts is not None and run(self._exempts.include(request)):
+                return None
             found = self._routes.find(request)
             if len(found) != 1:
                 return run(decide_by_all(found, request, self._held))
@@ -277,6 +287,8 @@ class AsyncGate(_Gate):
         """
         route_limit = self._only
         if route_limit is None:
+            if self._exempts is not None and await run_async(self._exempts.include(request)):
+                return None
             found = self._routes.find(request)
             if len(found) != 1:
                 return await run_async(decide_by_all(found, request, self._held))

@@ -83,7 +83,7 @@ class Outgoing:
         self._library = library
         limiter = limit if isinstance(limit, Limiter | AsyncLimiter) else None
         if limiter is None:
-            arguments.check_enabled(enabled)
+            arguments.check_switch("enabled", enabled)
             limiter = kind(cast("Rules", limit), store if enabled else "memory://", enabled=enabled)
         else:
             _check_alone(limiter, kind, store, enabled)

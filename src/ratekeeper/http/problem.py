@@ -27,18 +27,19 @@ class DenialBody(NamedTuple):
     content: bytes
 
 
-def body(decision: Decision, accept: str = "") -> DenialBody:
-    """Return the body of a denial in the format that the `Accept` header asks for."""
+def body(decision: Decision, accept: str = "", detail: str | None = None) -> DenialBody:
+    """Return the body of a denial in the format that the `Accept` header asks for; `detail` replaces the usual text."""
     content_type = negotiate(accept)
+    detail = _detail(decision) if detail is None else detail
     if content_type.startswith("text/html"):
         text = (
             "<!doctype html><html lang=en><meta charset=utf-8><title>Too many requests</title>"
-            f"<h1>Too many requests</h1><p>{html.escape(_detail(decision))}</p></html>\n"
+            f"<h1>Too many requests</h1><p>{html.escape(detail)}</p></html>\n"
         )
     elif content_type.startswith("text/plain"):
-        text = f"Too many requests. {_detail(decision)}\n"
+        text = f"Too many requests. {detail}\n"
     else:
-        text = json.dumps(problem(decision))
+        text = json.dumps({**problem(decision), "detail": detail})
     return DenialBody(content_type, text.encode())
 
 

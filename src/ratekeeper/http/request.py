@@ -57,3 +57,5 @@ class Reply(NamedTuple):
     status: int
     headers: list[tuple[str, str]]
     body: bytes
+    detail: str | None = None
+    """The text that the application chose for the usual response."""

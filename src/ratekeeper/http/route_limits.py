@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from ratekeeper import arguments
+from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.chosen_rules import chosen
-from ratekeeper.http.client_keys import KeyFunction, check_function
+from ratekeeper.http.client_keys import KeyFunction, check_function, method_of, of_request, within
 from ratekeeper.http.http_limiter import BLOCKED, HttpLimiter
-from ratekeeper.http.request import Request
-from ratekeeper.http.routes import CostFunction, Route, SettleFunction, is_rules_function
+from ratekeeper.http.request import Reply, Request
+from ratekeeper.http.routes import CostFunction, Deny, Route, SettleFunction, is_rules_function
 from ratekeeper.notices import Kind, Notices
 from ratekeeper.rates import show
 
@@ -31,6 +32,8 @@ class RouteLimit:
         cost: Any,
         settle: SettleFunction | None,
         *,
+        per_method: bool,
+        deny: Deny,
         unidentified: Unidentified,
         make_limiter: Callable[..., HttpLimiter],
         notices: Notices,
@@ -41,7 +44,6 @@ class RouteLimit:
         self._shown = f"route {show(self.title)}" + ("" if prefix == "ratekeeper" else f" under {show(prefix)}")
         self.matcher = route.matcher()
         self.is_exempt = route.limit is None
-        self.key = route.key or key
         self.unidentified = unidentified
         self.settle = route.settle or settle
         self._name = self.title if route.name is None else route.name
@@ -51,15 +53,23 @@ class RouteLimit:
         self._by_rules: dict[Any, HttpLimiter | None] = {}
         self._logged: set[str] = set()
         given = cost if route.cost is None else route.cost
-        self.cost_function: CostFunction | None = given if callable(given) else None
+        self.cost_function: CostFunction | None = None
         self.cost: Any = 1 if callable(given) else given
-        self.rules_function: Any = route.limit if is_rules_function(route.limit) else None
+        self.rules_function: Any = None
+        self._deny = deny if route.deny is None else route.deny
+        self._counted_by = route.key or key, per_method if route.per_method is None else route.per_method
         self.http_limiter: HttpLimiter | None = None
         self.otherwise: HttpLimiter | None = None  # what applies when the rules function fails
         try:
-            for argument, function in (("key", self.key), ("cost", self.cost_function), ("limit", self.rules_function)):
-                if function is not None:
-                    check_function(argument, function, for_asyncio=for_asyncio)
+            self.key = of_request("key", self._counted_by[0], for_asyncio=for_asyncio)
+            if self._counted_by[1]:
+                self.key = within(method_of, self.key)
+            if callable(given):
+                self.cost_function = of_request("cost", given, for_asyncio=for_asyncio)
+            if is_rules_function(route.limit):
+                self.rules_function = of_request("limit", route.limit, for_asyncio=for_asyncio)
+            if self._deny is not None and not isinstance(self._deny, str):
+                check_function("deny", self._deny, "the decision", for_asyncio=False)
             if self.settle is not None:
                 check_function("settle", self.settle, "the answer", for_asyncio=for_asyncio)
             if route.limit is not None and self.rules_function is None:
@@ -79,7 +89,7 @@ class RouteLimit:
 
     def counts_as(self, other: RouteLimit) -> bool:
         """Tell whether another route counts the same requests together with this one's."""
-        if self.key is not other.key:
+        if self._counted_by != other._counted_by:
             return False
         own, others = self.http_limiter, other.http_limiter
         if own is not None and others is not None and own.limiter is others.limiter:
@@ -129,6 +139,20 @@ class RouteLimit:
         costs = arguments.by_name("cost", limiter.without_unlimited(cost), list(limiter.rules), arguments.check_cost)
         is_free = len(costs) == len(limiter.rules) and not any(costs.values())
         return 0 if is_free else costs
+
+    def answer_to(self, request: Request, decision: Decision) -> Reply | str | None:
+        """Return what the application answers to a denied request; None means the usual response."""
+        deny = self._deny
+        if deny is None or isinstance(deny, str):
+            return deny
+        try:
+            answer = deny(request, decision)
+            if not (answer is None or isinstance(answer, Reply | str)):
+                raise TypeError(f"deny must return a Reply, a text or None, not {show(answer)}")
+        except Exception as error:  # noqa: BLE001 - an error in the application's function must not fail the request
+            self.log_once("the deny function failed; the usual response is sent", error)
+            return None
+        return answer
 
     def note_no_key(self, error: Exception | None = None) -> None:
         """Count a request without a key, and log the first one."""

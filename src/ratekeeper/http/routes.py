@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.client_keys import KeyFunction
-from ratekeeper.http.request import Answer
+from ratekeeper.http.request import Answer, Reply
 from ratekeeper.http.url_paths import PathTest, exact_test, lenient_test
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
@@ -19,6 +20,9 @@ from ratekeeper.ruleset import Costs
 RulesFunction = Callable[[Any], "Rules | Awaitable[Rules | None] | None"]
 CostFunction = Callable[[Any], "Costs | Awaitable[Costs]"]
 SettleFunction = Callable[[Any, Answer], "Costs | Awaitable[Costs | None] | None"]
+DenyFunction = Callable[[Any, Decision], "Reply | str | None"]
+Deny = DenyFunction | str | None
+ExemptFunction = Callable[[Any], "bool | Awaitable[bool]"]
 Limit = Rules | Limiter | AsyncLimiter | RulesFunction | None
 
 _METHOD = re.compile(r"[A-Za-z]+")
@@ -44,6 +48,10 @@ class Route:
     """Returns the real cost for a request and its answer; the difference is charged or given back."""
     name: str | None = None
     """Routes with the same name share their usage; without a name, each route has its own."""
+    per_method: bool | None = None
+    """Whether each method has its own usage. A HEAD counts as a GET, and methods that clients make up count as one."""
+    deny: Deny = None
+    """What a denied request gets: a text, or a function of the request and the decision. See `ratekeeper.http.Gate`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not self.path.startswith(("/", "*")):
@@ -55,6 +63,8 @@ class Route:
         for method in self.methods or ():
             if not isinstance(method, str) or not _METHOD.fullmatch(method):
                 raise InvalidRule(f"route {self.title!r}: {show(method)} is not a method")
+        if self.per_method is not None and not isinstance(self.per_method, bool):
+            raise TypeError(f"route {self.title!r}: per_method must be True or False, not {show(self.per_method)}")
 
     @property
     def title(self) -> str:
@@ -63,12 +73,17 @@ class Route:
 
     def matcher(self) -> Matcher:
         """Return the test of whether a request matches this route."""
-        methods = None
-        if self.methods is not None:
-            methods = {method.upper() for method in self.methods}
-            if "GET" in methods:  # frameworks answer a HEAD wherever they answer a GET
-                methods.add("HEAD")
+        methods = None if self.methods is None else _with_head(self.methods)
         return Matcher(methods, exact_test(self.path), lenient_test(self.path), methods is None and self.path == "*")
+
+    def is_for(self, method: str) -> bool:
+        """Tell whether requests with this method match."""
+        return self.methods is None or method.upper() in _with_head(self.methods)
+
+
+def _with_head(methods: Collection[str]) -> set[str]:
+    upper = {method.upper() for method in methods}
+    return upper | {"HEAD"} if "GET" in upper else upper  # frameworks answer a HEAD wherever they answer a GET
 
 
 class Matcher(NamedTuple):

@@ -4,7 +4,9 @@ Reading order:
 
 - `asgi`: the ASGI middleware; `starlette` adds limits for single endpoints, and `fastapi` dependencies and OpenAPI
 - `wsgi`: the WSGI middleware; `flask` and `django` build on its request, `rest_framework` on `django`
-- `django_settlement`: finds out when a Django response has been sent
+- `views`: limits that are declared for single views, and which of them replace the defaults
+- `flask_settings`: reads the settings of Flask-Limiter; `django_settlement` finds out when a Django response has been
+  sent
 - `httpx`, `requests`: for requests that you send, on `ratekeeper.http.outgoing`
 
 Every server integration does the same: it adapts the request, asks the gate to admit it, then either denies it or

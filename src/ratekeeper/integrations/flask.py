@@ -6,8 +6,9 @@
     @limiter.limit("1/day")
     def slow(): ...
 
-A view's own limits replace those of its blueprint, which replace the `default`. `application` counts all requests of
-a client together. A denied request raises `RateLimitExceeded`, which `app.errorhandler(429)` can handle.
+A view's own limits replace those of its blueprint, which replace the `default`, unless `override_defaults=False`.
+`application` counts all requests of a client together. A denied request raises `RateLimitExceeded`, which
+`app.errorhandler(429)` can handle. Inside of a view, `with limiter.limit("5/minute"):` limits a part of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from flask import Blueprint, Flask, Request, Response, current_app, request
@@ -24,14 +26,15 @@ from werkzeug.exceptions import TooManyRequests
 
 from ratekeeper import stores
 from ratekeeper.decision import Decision
-from ratekeeper.errors import InvalidRule, RateLimited
-from ratekeeper.http import Admission, Answer, Gate, Headers, Notices, Reply, Route
-from ratekeeper.http.client_keys import KeyFunction
+from ratekeeper.errors import RateLimited
+from ratekeeper.http import Admission, Answer, Gate, Notices, Reply, Route
+from ratekeeper.http.client_keys import KeyFunction, of_request
 from ratekeeper.http.gate import for_several
 from ratekeeper.http.matching import SWITCHED_OFF
-from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules_function
+from ratekeeper.http.routes import CostFunction, Deny, Limit, SettleFunction, is_rules_function
+from ratekeeper.integrations.flask_settings import configured
+from ratekeeper.integrations.views import Declared, mark, own_limits
 from ratekeeper.integrations.wsgi import MAX_HELD, Counted, EnvironRequest
-from ratekeeper.rates import show
 from ratekeeper.ruleset import Costs
 
 if TYPE_CHECKING:
@@ -39,11 +42,11 @@ if TYPE_CHECKING:
 
     from ratekeeper.http import Options
 
-__all__ = ["RateLimitExceeded", "RateLimiter", "Route"]
+__all__ = ["RateLimitExceeded", "RateLimiter", "Route", "ViewLimit"]
 
 _Limitable = TypeVar("_Limitable", bound=Callable[..., Any] | Blueprint)
 _PASSED = "ratekeeper.passed"  # the key in the environ for the limits that a request has passed
-_STRATEGIES = ("fixed-window", "moving-window", "sliding-window-counter")
+_MAX_GATES = 1000  # for limits that are made anew for each request
 
 
 class RateLimitExceeded(RateLimited, TooManyRequests):
@@ -52,21 +55,23 @@ class RateLimitExceeded(RateLimited, TooManyRequests):
     def __init__(self, decision: Decision, reply: Reply) -> None:
         RateLimited.__init__(self, decision)
         response = current_app.response_class(reply.body, reply.status, reply.headers)
-        TooManyRequests.__init__(self, f"Rate limit exceeded; {decision.advice}", response)
+        TooManyRequests.__init__(self, reply.detail or f"Rate limit exceeded; {decision.advice}", response)
 
 
 class RateLimiter:
     """The extension. Its options are those of `ratekeeper.http.Gate`, and override the application's config.
 
-    Settings: `RATELIMIT_ENABLED`, `RATELIMIT_DEFAULT`, `RATELIMIT_APPLICATION`, `RATELIMIT_STORAGE_URI`,
-    `RATELIMIT_KEY_PREFIX`, `RATELIMIT_STRATEGY` (the algorithm of rates that name none),
-    `RATELIMIT_HEADERS_ENABLED`, `RATELIMIT_SWALLOW_ERRORS` (admit everything while the store is unavailable),
-    `RATELIMIT_IN_MEMORY_FALLBACK_ENABLED` (count in this process meanwhile; the default), `RATELIMIT_ON_ERROR` and
-    `RATELIMIT_DEADLINE`.
+    `default` and `application` may be a `Route`, which has options of its own. The config may have the settings of
+    Flask-Limiter; those that have no meaning here are rejected with what to use instead.
     """
 
     def __init__(
-        self, app: Flask | None = None, *, default: Limit = None, application: Limit = None, **options: Unpack[Options]
+        self,
+        app: Flask | None = None,
+        *,
+        default: Limit | Route = None,
+        application: Limit | Route = None,
+        **options: Unpack[Options],
     ) -> None:
         self.notices = options.get("notices") or Notices()
         """Counters of the requests that the rules in the store did not decide, and why."""
@@ -74,28 +79,29 @@ class RateLimiter:
         _check(self._options)
         self._default = default
         self._application = application
-        self._of_blueprint: dict[Blueprint, list[_Spec]] = {}
+        self._of_blueprint: dict[Blueprint, list[ViewLimit]] = {}
         self._exempt: set[Blueprint] = set()
-        self._specs: list[_Spec] = []
+        self._declared: list[ViewLimit] = []
         self._states: weakref.WeakSet[_State] = weakref.WeakSet()
         if app is not None:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
         """Limit an application, using its current configuration."""
-        default, application, is_enabled, strategy, options = _configured(app.config)
+        default, application, is_enabled, strategy, options = configured(app.config)
         is_enabled = self._options.get("enabled", is_enabled)
         state = _State(
+            self,
             app.view_functions,
-            default if self._default is None else self._default,
-            application if self._application is None else self._application,
-            strategy,
-            {**options, **self._options, "enabled": is_enabled},
+            default=default if self._default is None else self._default,
+            application=application if self._application is None else self._application,
+            strategy=strategy,
+            options={**options, **self._options, "enabled": is_enabled},
         )
         app.extensions.setdefault("ratekeeper", {})[self] = state if is_enabled else None
         if is_enabled:
-            for spec in self._specs:
-                state.check(spec)
+            for declared in self._declared:
+                state.check(declared)
             self._states.add(state)
             app.before_request(functools.partial(self._before_request, state))
             app.after_request(_tell)
@@ -110,22 +116,18 @@ class RateLimiter:
         cost: Costs | CostFunction | None = None,
         settle: SettleFunction | None = None,
         methods: Collection[str] | None = None,
+        per_method: bool | None = None,
+        deny: Deny = None,
         name: str | None = None,
-    ) -> Callable[[_Limitable], _Limitable]:
-        """Limit a view, or each view of a blueprint; views with the same `name` share their usage."""
-        spec = _Spec(Route("*", limit, methods, key, cost, settle, name=""), name)
-        _check({"routes": [spec.route]})
-        for state in self._states:
-            state.check(spec)
-        self._specs.append(spec)
+        override_defaults: bool = True,
+    ) -> ViewLimit:
+        """Limit a view, each view of a blueprint or a `with` block; limits with the same `name` share their usage.
 
-        def decorate(limited: _Limitable) -> _Limitable:
-            if isinstance(limited, Blueprint):
-                self._of_blueprint.setdefault(limited, []).append(spec)
-                return limited
-            return self._wrapped(limited, spec)  # type: ignore[return-value]
-
-        return decorate
+        With `override_defaults=False`, the limits of the blueprint and the default apply as well.
+        """
+        listed = tuple(methods) if isinstance(methods, list | set | frozenset) else methods  # which can be hashed
+        route = Route("*", limit, listed, key, cost, settle, "", per_method, deny)
+        return ViewLimit(self, Declared(route, name, override_defaults))
 
     def exempt(self, view: _Limitable) -> _Limitable:
         """Exempt a view, or the views of a blueprint, from all limits but its own."""
@@ -135,20 +137,19 @@ class RateLimiter:
             view.ratekeeper_exempt = True  # type: ignore[attr-defined]
         return view
 
-    def _wrapped(self, view: Callable[..., Any], spec: _Spec) -> Callable[..., Any]:
-        is_async = inspect.iscoroutinefunction(view)
-        title = getattr(view, "__qualname__", type(view).__qualname__)
+    def declare(self, limit: ViewLimit, blueprint: Blueprint | None = None) -> None:
+        """Check a limit with the settings of each application, those to come as well; apply it to a blueprint."""
+        for state in self._states:
+            state.check(limit)
+        self._declared.append(limit)
+        if blueprint is not None:
+            self._of_blueprint.setdefault(blueprint, []).append(limit)
 
-        @functools.wraps(view)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            state = self._state()
-            if state is not None:
-                own = _current()
-                state.admit(own, spec, f"{own.endpoint} {title}")
-            return (current_app.ensure_sync(view) if is_async else view)(*args, **kwargs)
-
-        call.ratekeeper_limited = True  # type: ignore[attr-defined]
-        return call
+    def admit(self, limit: ViewLimit, scope: str) -> Decision | None:
+        """Apply a limit to the current request; unless the limit has a name, its usage is that of the scope."""
+        state = self._state()
+        own = _current()
+        return None if state is None else state.admit(own, limit, f"{own.endpoint} {scope}")
 
     def _state(self) -> _State | None:
         try:
@@ -162,26 +163,72 @@ class RateLimiter:
         view = state.views.get(endpoint)
         if hasattr(view, "ratekeeper_exempt"):
             return
-        specs = state.defaults
+        blueprints: list[Any] = []
         if "." in endpoint and (self._exempt or self._of_blueprint):
             blueprints = [current_app.blueprints[name] for name in own.blueprints]
             if not self._exempt.isdisjoint(blueprints):
                 return
-            specs = next((self._of_blueprint[each] for each in blueprints if each in self._of_blueprint), specs)
         if state.application is not None:
             _admit(own, state.application)
-        if view is None or hasattr(view, "ratekeeper_limited") or _is_static(endpoint):
+        if view is None or _is_static(endpoint):
             return
-        for spec in specs:
-            state.admit(own, spec, endpoint)
+        for limit in self._inherited(own.method, view, [*map(self._limits_of, blueprints), state.defaults]):
+            state.admit(own, limit, endpoint)
+
+    def _limits_of(self, blueprint: Blueprint) -> list[ViewLimit]:
+        return self._of_blueprint.get(blueprint, [])
+
+    def _inherited(self, method: str, view: Any, levels: list[list[ViewLimit]]) -> list[ViewLimit]:
+        """Return the limits of these levels, innermost first, that no inner limit for the method replaces."""
+        limits: list[ViewLimit] = []
+        inner = [each for each in own_limits(view, method) if isinstance(each, ViewLimit) and each.limiter is self]
+        for level in levels:
+            if any(each.declared.replaces_defaults(method) for each in inner):
+                break
+            limits += level
+            inner = level
+        return limits
 
 
-class _Spec:
-    """A limit as declared; each application makes gates from it."""
+class ViewLimit:
+    """A limit as declared: decorates a view or a blueprint, or limits a `with` block inside of a view."""
 
-    def __init__(self, route: Route, name: str | None) -> None:
-        self.route = route
-        self.name = name
+    def __init__(self, limiter: RateLimiter, declared: Declared) -> None:
+        self.limiter = limiter
+        self.declared = declared
+        self.known_as: object = declared
+        """Limits that are made anew for each request, and are alike, are known as the same."""
+        try:
+            hash(declared)
+        except TypeError:  # a list of rules, say
+            self.known_as = self
+        declared.check()
+
+    def __call__(self, limited: _Limitable) -> _Limitable:
+        """Limit a view, or each view of a blueprint."""
+        self.known_as = self  # which takes less time to compare
+        self.limiter.declare(self, limited if isinstance(limited, Blueprint) else None)
+        return limited if isinstance(limited, Blueprint) else self._wrapped(limited)  # type: ignore[return-value]
+
+    def __enter__(self) -> Decision | None:
+        return self.limiter.admit(self, "with")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+    def _wrapped(self, view: Callable[..., Any]) -> Callable[..., Any]:
+        is_async = inspect.iscoroutinefunction(view)
+        title = getattr(view, "__qualname__", type(view).__qualname__)
+
+        @functools.wraps(view)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.limiter.admit(self, title)
+            return (current_app.ensure_sync(view) if is_async else view)(*args, **kwargs)
+
+        mark(call, view, self)
+        return call
 
 
 class _Passed(NamedTuple):
@@ -196,40 +243,61 @@ class _State:
     """The state of the extension for one application."""
 
     def __init__(
-        self, views: Mapping[str, Any], default: Limit, application: Limit, strategy: str | None, options: Options
+        self,
+        limiter: RateLimiter,
+        views: Mapping[str, Any],
+        *,
+        default: Limit | Route,
+        application: Limit | Route,
+        strategy: str | None,
+        options: Options,
     ) -> None:
         store = options.get("store", "memory://") if options["enabled"] else "memory://"
         options["store"] = stores.from_url(store) if isinstance(store, str) else store
         options.setdefault("max_waiters", MAX_HELD)
         self._strategy = strategy
-        self._first = Gate(self._rules(application), **options)
-        routes = options.pop("routes", None)
-        self.application = None if application is None and not routes else self._first
+        routes = [*options.pop("routes", ()), *([] if application is None else [_route(application)])]
+        first: Options = {**options, "routes": [self._with_strategy(route) for route in routes]}
+        self._first = Gate(**first)
+        self.application = self._first if routes else None
         self.views = views
         self._options = options
-        if default is not None and not is_rules_function(default):
-            options["fallback"] = self._rules(default)
+        self.defaults: list[ViewLimit] = []
+        if default is not None:
+            route = _route(default)
+            rules = self._rules(route.limit)
+            if not is_rules_function(rules):
+                options["fallback"] = rules
+            self.defaults = [ViewLimit(limiter, Declared(replace(route, name=""), route.name or None))]
         self._prefix = options.get("prefix", "ratekeeper")
-        self._gates: dict[tuple[_Spec, str], Gate] = {}
-        self.defaults = [] if default is None else [_Spec(Route("*", default, name=""), None)]
-        for spec in self.defaults:
-            self._gate(spec, "")
+        self._gates: dict[Any, Gate] = {}
+        for limit in self.defaults:
+            self._gate(limit.declared, "")
 
-    def admit(self, own: Request, spec: _Spec, scope: str) -> None:
+    def admit(self, own: Request, limit: ViewLimit, scope: str) -> Decision | None:
         """Apply a limit to a request; unless the limit has a name, its usage is that of the scope."""
-        scope = scope if spec.name is None else spec.name
-        _admit(own, self._gates.get((spec, scope)) or self._gate(spec, scope))
+        declared = limit.declared
+        scope = scope if declared.name is None else declared.name
+        known = limit.known_as, scope
+        gate = self._gates.get(known)
+        if gate is None:
+            gate = self._gate(declared, scope)
+            for oldest in list(self._gates)[: max(0, len(self._gates) + 1 - _MAX_GATES)]:
+                self._gates.pop(oldest, None)
+            self._gates[known] = gate
+        return _admit(own, gate)
 
-    def check(self, spec: _Spec) -> None:
+    def check(self, limit: ViewLimit) -> None:
         """Raise if a limit cannot work with the settings of this application."""
-        _check({"routes": [self._route(spec)]})
+        replace(limit.declared, route=self._with_strategy(limit.declared.route)).check()
 
-    def _route(self, spec: _Spec) -> Route:
-        return replace(spec.route, limit=self._rules(spec.route.limit))
+    def _with_strategy(self, route: Route) -> Route:
+        return replace(route, limit=self._rules(route.limit))
 
-    def _gate(self, spec: _Spec, scope: str) -> Gate:
-        options: Options = {**self._options, "routes": [self._route(spec)], "prefix": f"{self._prefix}:{scope}"}
-        gate = self._gates[spec, scope] = Gate(**options)
+    def _gate(self, declared: Declared, scope: str) -> Gate:
+        route = self._with_strategy(declared.route)
+        options: Options = {**self._options, "routes": [route], "prefix": f"{self._prefix}:{scope}"}
+        gate = Gate(**options)
         gate.share_held_requests(self._first)
         return gate
 
@@ -238,7 +306,8 @@ class _State:
         if self._strategy is None:
             return limit
         if is_rules_function(limit):
-            return lambda request: self._rules(limit(request))
+            function = of_request("limit", limit, for_asyncio=False)
+            return lambda request: self._rules(function(request))
         if isinstance(limit, str):
             parts = (part.strip() for part in limit.replace(",", ";").replace("|", ";").split(";"))
             return "; ".join(f"{self._strategy} {part}" if part[:1].isdigit() else part for part in parts)
@@ -260,16 +329,17 @@ def _is_static(endpoint: str) -> bool:
     return name == "static" and (current_app.blueprints[owner] if owner else current_app).has_static_folder
 
 
-def _admit(own: Request, gate: Gate) -> None:
+def _admit(own: Request, gate: Gate) -> Decision | None:
     asked = EnvironRequest(own.environ, own)
     admission = gate.admit(asked, correctable=False)
     if admission is None:
-        return
+        return None
     own.environ.setdefault(_PASSED, []).append(_Passed(gate, asked, admission))
     if not admission.decision.allowed:
         raise RateLimitExceeded(admission.decision, gate.denial(asked, admission))
     if admission.decision.delay:
         gate.hold(admission)
+    return admission.decision
 
 
 def _tell(response: Response) -> Response:
@@ -303,38 +373,11 @@ def _settle_at_end(passed: _Passed, response: Response) -> None:
         response.call_on_close(functools.partial(settle, response.calculate_content_length() or 0))
 
 
+def _route(limit: Limit | Route) -> Route:
+    return limit if isinstance(limit, Route) else Route("*", limit, name="")
+
+
 def _check(options: Options) -> None:
-    """Raise errors where the limit is declared; the store is checked later."""
+    """Raise errors where the limiter is declared; the store is checked later."""
     options = {**options, "store": "memory://"}
     Gate(**options)
-
-
-def _configured(config: Mapping[str, Any]) -> tuple[Limit, Limit, bool, str | None, Options]:
-    """Read the settings of Flask-Limiter; settings that would be ignored are rejected."""
-    given = {name: value for name, value in config.items() if name.startswith("RATELIMIT_")}
-    options: Options = {}
-    default, application = given.pop("RATELIMIT_DEFAULT", None), given.pop("RATELIMIT_APPLICATION", None)
-    is_enabled = given.pop("RATELIMIT_ENABLED", True)
-    strategy = given.pop("RATELIMIT_STRATEGY", None)
-    if strategy is not None and strategy not in _STRATEGIES:
-        raise InvalidRule(f"RATELIMIT_STRATEGY must be one of {', '.join(_STRATEGIES)}, not {show(strategy)}")
-    if given.pop("RATELIMIT_SWALLOW_ERRORS", False):
-        options["on_error"] = "open"
-    if given.pop("RATELIMIT_IN_MEMORY_FALLBACK_ENABLED", False):
-        options["on_error"] = "local"
-    if not given.pop("RATELIMIT_HEADERS_ENABLED", True):
-        options["headers"] = Headers.off()
-    for name, option in _OPTIONS.items():
-        if name in given:
-            options[option] = given.pop(name)  # type: ignore[literal-required]
-    if given:
-        raise InvalidRule(f"{min(given)} is not a setting of this extension; see its documentation")
-    return default, application, is_enabled, strategy, options
-
-
-_OPTIONS = {
-    "RATELIMIT_STORAGE_URI": "store",
-    "RATELIMIT_KEY_PREFIX": "prefix",
-    "RATELIMIT_ON_ERROR": "on_error",
-    "RATELIMIT_DEADLINE": "deadline",
-}
