@@ -4,6 +4,7 @@ Each is sent as it stands, on a connection of its own, to a service that has a t
 come soon and leave the usage of `VICTIM` and the service as they were. To add an attack, add a line to a list.
 """
 
+import gzip
 import json
 
 VICTIM = "the victim"
@@ -51,6 +52,13 @@ def raw(content):
     return post("/v1/hit", content if isinstance(content, bytes) else content.encode())
 
 
+def chunked(content, *fields, size=1, extension="", trailers="", path="/v1/hit"):
+    """A request whose body comes in chunks of so many bytes."""
+    chunks = [content[at : at + size].encode() for at in range(0, len(content), size)]
+    body = b"".join(b"%x%b\r\n%b\r\n" % (len(chunk), extension.encode(), chunk) for chunk in chunks)
+    return post(path, body + b"0\r\n" + trailers.encode() + b"\r\n", "transfer-encoding: chunked", *fields)
+
+
 A_HIT = {"key": VICTIM, "rule": RULES[0], "cost": 3}
 NAMES = {
     **{f"another rule named {text}": (named(text), 400) for text in RULES},
@@ -82,6 +90,9 @@ KEYS = {
     "a truth": (keyed(True), 400),
     "a float": (keyed(1.5), 400),
     "an object": (keyed({VICTIM: 1}), 400),
+    "a float that is whole": (keyed(1.0), 400),
+    "a truth as a part": (keyed([True]), 400),
+    "null as a part": (keyed([None]), 400),
     "parts in parts": (keyed([[VICTIM]]), 400),
     "a large number": (keyed(10**30), 200),
     "a number of 5,000 digits": (raw('{"key": ' + "9" * 5_000 + ', "rule": "1/s"}'), 400),
@@ -91,6 +102,8 @@ KEYS = {
     "the victim, percent-encoded": (keyed("the%20victim"), 200),
     "the victim in another case": (keyed(VICTIM.upper()), 200),
     "the victim and a space": (keyed(VICTIM + " "), 200),
+    "NUL in two bytes": (raw(b'{"key": "\xc0\x80", "rule": "1/s"}'), 400),
+    "half a character in UTF-8": (raw(b'{"key": "\xed\xa0\x80", "rule": "1/s"}'), 400),
     "half a character": (raw('{"key": "\\ud800", "rule": "1/s"}'), 400),
     "a line break": (keyed("x\r\nDEL ratekeeper"), 200),
 }
@@ -123,6 +136,8 @@ PATHS = {
             "/v1/reset#x": 401,
             "http://localhost/v1/reset": 401,
             "http://evil.example/v1/reset": 401,
+            "http://user:password@localhost:99999/v1/reset": 401,
+            "https://localhost//v1/reset": 404,
             "v1/reset": 400,
             "*": 404,
             "/v1/hit?" + "&".join(["a=1"] * 101): 400,
@@ -211,6 +226,15 @@ HEADERS = {
             "a header without a name": ("host: localhost", [": x"], 400),
             "a header without a colon": ("host: localhost", ["authorization"], 400),
             "an upgrade": ("host: localhost", ["connection: upgrade", "upgrade: websocket"], 401),
+            "a WebSocket": (
+                "host: localhost",
+                [
+                    *("connection: Upgrade", "upgrade: websocket", "sec-websocket-version: 13"),
+                    "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+                ],
+                401,
+            ),
+            "headers that end here": ("host: localhost", ["connection: host, origin, x-forwarded-for"], 401),
             "an upgrade to HTTP/2": ("host: localhost", ["connection: upgrade, http2-settings", "upgrade: h2c"], 401),
         }.items()
     },
@@ -236,6 +260,16 @@ HEADERS = {
     "chunks twice": (post("/v1/hit", b"0\r\n\r\n", "transfer-encoding: chunked", "transfer-encoding: chunked"), 400),
     "an unknown encoding": (post("/v1/hit", A_HIT, "transfer-encoding: gzip"), 400),
     "chunks that are not the last encoding": (post("/v1/hit", A_HIT, "transfer-encoding: chunked, gzip"), 400),
+    "chunks with extensions": (chunked(json.dumps(A_HIT | {"key": "x"}), size=9, extension=";a=b"), 200),
+    "a chunk with an extension of 20 KB": (chunked("{}", extension=";a=" + "b" * 20_000), 400),
+    "the token behind the chunks": (
+        chunked(json.dumps(A_HIT), trailers="authorization: Bearer open sesame\r\n", path="/v1/reset"),
+        401,
+    ),
+    "chunks in capitals behind a control character": (
+        post("/v1/hit", b"0\r\n\r\n", "transfer-encoding: \x0bCHUNKED"),
+        400,
+    ),
     "a chunk of a bad size": (post("/v1/hit", b"xyz\r\n", "transfer-encoding: chunked"), 400),
     "a chunk of a huge size": (post("/v1/hit", b"fffffffffffffffff\r\n", "transfer-encoding: chunked"), 400),
     "HTTP/1.0": (b"POST /v1/reset HTTP/1.0\r\n\r\n", 421),
@@ -250,6 +284,9 @@ RULE = {"algorithm": "fixed-window", "limit": 5, "window": 60}
 BODIES = {
     "none": (post("/v1/hit", b"", "content-length: 0"), 400),
     "no JSON": (raw("{"), 400),
+    "900 chunks of one byte": (chunked(json.dumps({"key": "x", "rule": "1000/s"}).rjust(900)), 200),
+    "2,000 chunks of one byte": (chunked(json.dumps({"key": "x", "rule": "1000/s"}).rjust(2_000)), 413),
+    "compressed": (post("/v1/hit", gzip.compress(json.dumps(A_HIT).encode()), "content-encoding: gzip"), 400),
     "a list": (raw("[]"), 400),
     "a number": (raw("1e999"), 400),
     "NaN": (raw('{"key": "x", "rule": "1/s", "cost": NaN}'), 400),
@@ -278,7 +315,7 @@ BODIES = {
     "a cost twice": (raw('{"key": "x", "cost": 1, "rule": "1/s", "cost": 2}'), 400),
     "two keys": (post("/v1/hit", {"key": "x", "keys": {"a": VICTIM}, "rules": {"a": RULES[0]}}), 400),
     "a rule and rules": (post("/v1/hit", {"key": VICTIM, "rule": RULES[0], "rules": {"a": "1/s"}}), 400),
-    **{f"a cost of {cost!r}": (hit(cost=cost), 400) for cost in (0, -1, -(2**63), 1.5, "1", True, [1], {})},
+    **{f"a cost of {cost!r}": (hit(cost=cost), 400) for cost in (0, -1, -(2**63), 1.0, 1.5, "1", True, [1], {})},
     "a cost of 2^64": (hit(cost=2**64), 429),
     "a cost of 5,000 digits": (raw('{"key": "x", "rule": "1/s", "cost": ' + "9" * 5_000 + "}"), 400),
     "a cost that is negative for one rule": (
@@ -319,6 +356,20 @@ PLAYGROUND = {
     ),
     "a visitor without end": (post("/api/rate-limit/reset", {}, "cookie: " + "ratekeeper_visitor=x;" * 700), 200),
 }
+RESET = post("/v1/reset", A_HIT)
+PIPELINES = {  # requests that a server might take for a part of others, or the other way round; the first is answered
+    "a reset behind a hit": (hit() + RESET, 200),
+    "a reset behind chunks": (chunked(json.dumps({"key": "x", "rule": OTHER})) + RESET, 200),
+    "a reset behind the chunks of a GET": (
+        http("GET /v1/live", "transfer-encoding: chunked", body=b"0\r\n\r\n") + RESET,
+        200,
+    ),
+    "a reset in the body of a GET": (http("GET /v1/live", body=RESET), 200),
+    "a reset in the body of what is refused": (http("PUT /v1/hit", *JSON, body=RESET), 405),
+    "a reset in a body of another kind": (http("POST /v1/hit", "content-type: text/plain", body=RESET), 415),
+    "a reset behind half a request": (http("POST /v1/hit", *JSON, "content-length: 5") + RESET, 400),
+    "noise behind twenty hits": (hit() * 20 + bytes(range(256)), 200),
+}
 LISTS = {
     "name": NAMES,
     "key": KEYS,
@@ -326,5 +377,6 @@ LISTS = {
     "method": METHODS,
     "header": HEADERS,
     "body": BODIES,
+    "pipeline": PIPELINES,
     "playground": PLAYGROUND,
 }

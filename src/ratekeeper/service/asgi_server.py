@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 from ratekeeper.http.asgi_types import Receive, Scope, Send
-from ratekeeper.service.web import MAX_BODY, Problem, Response, ServiceRequest, repeated, too_large
+from ratekeeper.service.web import Problem, Response, ServiceRequest, joined, repeated
 
 
 def request_of(scope: Scope, receive: Receive) -> ServiceRequest:
@@ -44,13 +44,14 @@ async def live(receive: Receive, send: Send, close: Callable[[], Awaitable[None]
 
 
 async def _read(receive: Receive, _: ServiceRequest) -> bytes:
-    content, more = b"", True
+    return await joined(_parts(receive))
+
+
+async def _parts(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Problem(400, "the body ended prematurely")
-        content += message.get("body", b"")
-        if len(content) > MAX_BODY:
-            raise too_large()
+        yield message.get("body", b"")
         more = message.get("more_body", False)
-    return content

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ratekeeper.http.headers import EncodedFields
 from ratekeeper.service.app import App
 from ratekeeper.service.connections import Connections
-from ratekeeper.service.web import CLOSE, FOR_DATA, FOR_PAGES, MAX_BODY, Problem, ServiceRequest, repeated, too_large
+from ratekeeper.service.web import CLOSE, FOR_DATA, FOR_PAGES, Problem, ServiceRequest, joined, repeated
 
 if TYPE_CHECKING:
     from granian.rsgi import Scope
@@ -91,9 +91,4 @@ class Rsgi:
 async def _body(protocol: Any, request: ServiceRequest) -> bytes:
     if b"transfer-encoding" not in request.headers:  # nearly always; its length has been checked
         return bytes(await protocol())
-    content = b""
-    async for part in protocol:
-        content += part
-        if len(content) > MAX_BODY:
-            raise too_large()
-    return content
+    return await joined(protocol)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
@@ -17,6 +17,7 @@ from ratekeeper.http.headers import EncodedFields
 _Name = TypeVar("_Name", bytes, str)
 _Body = TypeVar("_Body")
 MAX_BODY = 64 * 1024
+MAX_PARTS = 1_000  # of a body that arrives in parts: the smallest chunk takes as long as a large one
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 HTML = b"text/html; charset=utf-8"
@@ -194,9 +195,23 @@ def _unreadable(error: Exception, decoder: msgspec.json.Decoder[Any]) -> Problem
     return Problem(400, f"the body is not JSON: {error}")
 
 
-def too_large() -> Problem:
+def too_large(most: str = f"{MAX_BODY} bytes") -> Problem:
     """Return the problem for a large body. The rest of it is not read, so the connection must close."""
-    return Problem(413, f"the body must have at most {MAX_BODY} bytes", headers=CLOSE)
+    return Problem(413, f"the body must have at most {most}", headers=CLOSE)
+
+
+async def joined(parts: AsyncIterable[bytes]) -> bytes:
+    """Return a body that arrives in parts; raise a problem if it is too large or has too many."""
+    read: list[bytes] = []
+    size = 0
+    async for part in parts:
+        read.append(part)
+        size += len(part)
+        if size > MAX_BODY:
+            raise too_large()
+        if len(read) > MAX_PARTS:
+            raise too_large(f"{MAX_PARTS} parts")
+    return b"".join(read)
 
 
 Handler = Callable[[ServiceRequest], Awaitable[Response]]
