@@ -209,10 +209,11 @@ MAY_IMPORT = {
     "http.admission": (
         "decision errors flows http.held_requests http.http_limiter http.request http.route_limits keys reservations"
     ),
+    "http.reports": "decision http.admission http.headers http.request",
     "http.gate": (
         "arguments clock errors fallback flows http.admission http.client_keys http.exemptions http.headers "
-        "http.held_requests http.http_limiter http.matching http.problem http.request http.route_limits http.routes "
-        "keys limiter notices rates rules ruleset stores.protocol"
+        "http.held_requests http.http_limiter http.matching http.problem http.reports http.request http.route_limits "
+        "http.routes keys limiter notices rates rules ruleset stores.protocol"
     ),
     "http.backoff": "clock forks",
     "http.settlement": "errors flows reservations ruleset",
@@ -222,21 +223,22 @@ MAY_IMPORT = {
     ),
     # frameworks and clients
     "integrations": "",
-    "integrations.asgi": "http http.asgi_types http.headers http.routes http.url_paths",
-    "integrations.wsgi": "http http.headers http.routes",
+    "integrations.asgi": "http http.asgi_types http.headers http.reports http.routes http.url_paths",
+    "integrations.wsgi": "http http.headers http.reports http.routes",
     "integrations.starlette": (
-        "decision errors http http.client_keys http.headers http.routes http.url_paths integrations.asgi stores"
+        "decision errors http http.client_keys http.headers http.reports http.routes http.url_paths integrations.asgi "
+        "stores"
     ),
     "integrations.fastapi": "http http.problem integrations.starlette",
     "integrations.views": "arguments http",
     "integrations.flask_settings": "errors http http.routes rates",
     "integrations.flask": (
-        "decision errors http http.client_keys http.gate http.matching http.routes integrations.flask_settings "
-        "integrations.views integrations.wsgi ruleset stores"
+        "decision errors http http.client_keys http.gate http.matching http.reports http.routes "
+        "integrations.flask_settings integrations.views integrations.wsgi ruleset stores"
     ),
     "integrations.django_settlement": "http integrations.wsgi",
     "integrations.django": (
-        "errors http http.client_keys http.headers http.routes integrations.django_settlement integrations.wsgi rates "
+        "errors http http.client_keys http.reports http.routes integrations.django_settlement integrations.wsgi rates "
         "ruleset stores"
     ),
     "integrations.rest_framework": "errors http http.client_keys http.routes integrations.django ruleset",

@@ -151,10 +151,28 @@ def test_classes_that_are_limited_count_for_themselves(configured):
     assert [get(one), get(other), get(one)] == [200, 200, 429]
 
 
-def test_the_innermost_limit_is_told_once(configured, view):
-    configured(limit="1000/day")
-    response = through(limited(ONE)(view))
-    assert response.headers["X-RateLimit-Limit"] == "1"
+@pytest.mark.parametrize(("outer", "inner"), [(10, 2), (2, 10)])
+def test_the_tighter_of_two_limits_is_reported(configured, view, outer, inner):
+    configured(limit={"outer": FixedWindow(outer, "400 days")})
+    limited_view = limited({"inner": FixedWindow(inner, "400 days")})(view)
+    tight = "outer" if outer < inner else "inner"
+    for status, remaining in ((200, "1"), (200, "0"), (429, "0")):
+        response = through(limited_view)
+        assert (response.status_code, response.headers["X-RateLimit-Remaining"]) == (status, remaining)
+        assert response.headers["RateLimit-Policy"] == f'"{tight}";q=2;w=34560000'
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_a_decorator_that_is_tighter_is_reported_when_its_view_raises(configured, client):
+    def fails(request):
+        raise LookupError
+
+    configured(limit={"outer": FixedWindow(10, "400 days")})
+    urls = [path("", limited({"inner": ONE})(fails))]
+    with override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": urls})):
+        response = client(raise_request_exception=False).get("/")
+        response = asyncio.run(response) if client is AsyncClient else response
+    assert (response.status_code, response.headers["RateLimit-Policy"]) == (500, '"inner";q=1;w=34560000')
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
@@ -377,6 +395,30 @@ def test_the_tightest_of_several_throttles_is_told_and_the_longest_wait(configur
     response = rest(Tight, Wide)
     assert response.headers["X-RateLimit-Remaining"] == "0"
     assert int(response.headers["Retry-After"]) > 86400
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(10, 2), (2, 10)])
+def test_the_tighter_of_the_middleware_and_a_throttle_is_reported(configured, outer, inner):
+    configured(limit={"outer": FixedWindow(outer, "400 days")})
+
+    class Inner(RateLimitThrottle):
+        limit = {"inner": FixedWindow(inner, "400 days")}  # noqa: RUF012 - as users write it
+
+    class Api(APIView):
+        throttle_classes = (Inner,)
+
+        def get(self, request):
+            return Response({})
+
+    with override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": [path("", Api.as_view())]})):
+        responses = [Client().get("/") for _ in range(3)]
+    assert [(each.status_code, each.headers["X-RateLimit-Remaining"]) for each in responses] == [
+        (200, "1"),
+        (200, "0"),
+        (429, "0"),
+    ]
+    tight = "outer" if outer < inner else "inner"
+    assert {each.headers["RateLimit-Policy"] for each in responses} == {f'"{tight}";q=2;w=34560000'}
 
 
 def test_a_throttle_that_can_never_admit_states_no_time(configured):

@@ -84,7 +84,7 @@ def test_a_handler_of_the_application_comes_first(http):
     assert [http.get("/own/").json() for _ in range(2)] == ["here", {"sorry": 1}]
 
 
-def test_the_inner_limit_speaks_and_no_header_is_said_twice(http):
+def test_the_tighter_limit_speaks_and_no_header_is_said_twice(http):
     answers = [http.get("/both/") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert [answer.headers.get_list("x-ratelimit-limit") for answer in answers] == [["2"], ["2"], ["2"]]

@@ -11,6 +11,7 @@ Reading order, server side:
   that exempt requests
 - `matching`: finds the routes of a request
 - `admission`: the flows that decide on a request and settle it; `held_requests` bounds how many are delayed
+- `reports`: what a response reports, if its request came to several limits
 - `gate`: `Gate` and `AsyncGate`, the interface for integrations; `asgi_types`: the types of the ASGI interface
 
 Client side:

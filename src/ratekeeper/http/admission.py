@@ -32,6 +32,8 @@ class Admission(NamedTuple):
     """Whether the request counts as held until `leave` is called."""
     others: Sequence[Admission] = ()
     """The admissions by other routes that the request may be read as."""
+    after: Decision | None = None
+    """If nothing is left of a rule: how the key stands after this request, which tells when there is more."""
 
     @property
     def all(self) -> Sequence[Admission]:
@@ -81,6 +83,29 @@ def leave(held: HeldRequests, admission: Admission) -> None:
 
 def decide(route_limit: RouteLimit, request: Request, held: HeldRequests, key: Any = UNKNOWN) -> Flow[Admission | None]:
     """Decide on a request; None means that it is not limited."""
+    admission = yield from _decide(route_limit, request, held, key)
+    if admission is None or admission.decision.remaining != 0 or not admission.decision.allowed:
+        return admission
+    try:
+        return (yield from look_after(admission))
+    except BaseException:
+        leave(held, admission)
+        raise
+
+
+def look_after(admission: Admission) -> Flow[Admission]:
+    """Find out when there is more, after a request that was admitted and left nothing: its response reports that."""
+    limiter = admission.http_limiter
+    if admission.decision.degraded or not limiter.writer.reports_times:
+        return admission
+    try:
+        after = yield limiter.limiter.peek(admission.key)
+    except StoreUnavailable:  # the request is admitted all the same
+        return admission
+    return admission if after.degraded else admission._replace(after=after)
+
+
+def _decide(route_limit: RouteLimit, request: Request, held: HeldRequests, key: Any) -> Flow[Admission | None]:
     limiter = route_limit.http_limiter
     if route_limit.rules_function is not None:
         limiter = yield from _chosen(route_limit, request)

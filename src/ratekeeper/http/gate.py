@@ -15,14 +15,15 @@ from ratekeeper.clock import Clock, wall_clock
 from ratekeeper.errors import InvalidRule
 from ratekeeper.fallback import OnError
 from ratekeeper.flows import run, run_async
-from ratekeeper.http.admission import UNKNOWN, Admission, correct, decide, decide_by_all, leave, settle
+from ratekeeper.http.admission import UNKNOWN, Admission, correct, decide, decide_by_all, leave, look_after, settle
 from ratekeeper.http.client_keys import KeyFunction, by_address
 from ratekeeper.http.exemptions import Exemptions
-from ratekeeper.http.headers import EncodedFields, Fields, Headers
+from ratekeeper.http.headers import Headers
 from ratekeeper.http.held_requests import HeldRequests
 from ratekeeper.http.http_limiter import HttpLimiter
 from ratekeeper.http.matching import NO_LIMIT, SWITCHED_OFF, NoRoutes, RouteTable
 from ratekeeper.http.problem import body
+from ratekeeper.http.reports import Report, report
 from ratekeeper.http.request import Answer, Reply, Request
 from ratekeeper.http.route_limits import RouteLimit, Unidentified
 from ratekeeper.http.routes import CostFunction, Deny, ExemptFunction, Limit, Route, SettleFunction, exemption
@@ -160,17 +161,13 @@ class _Gate:
         """Counters of the requests that are held for their shaping delay, and of those that were refused it."""
         return self._held
 
-    def headers(self, admission: Admission) -> Fields:
-        """Return the headers that report the decision."""
-        return admission.http_limiter.writer.fields(admission.decision, admission.key, self._clock() / 1e9)
-
-    def encoded_headers(self, admission: Admission) -> EncodedFields:
-        """Return the same headers in bytes, with the names in lower case."""
-        return admission.http_limiter.writer.encoded(admission.decision, admission.key, self._clock() / 1e9)
+    def report(self, request: Request, admission: Admission) -> Report:
+        """Return what the response reports: the tightest decision of all gates that the request has come to so far."""
+        return report(request, admission, self._clock() / 1e9)
 
     def denial(self, request: Request, admission: Admission) -> Reply:
         """Return the response to a denied request."""
-        fields = self.headers(admission)
+        fields = self.report(request, admission).fields()
         answer = admission.route_limit.answer_to(request, admission.decision)
         if isinstance(answer, Reply):
             names = {name.lower() for name, _ in answer.headers}
@@ -248,7 +245,10 @@ class Gate(_Gate):
             key = route_limit.find_key(request)
             if type(key) is str and 0 < len(key) <= SURELY_SHORT:  # as nearly all keys; `decide` looks at others
                 decision = simple.limiter.hit(key, route_limit.cost)
-                return _new(Admission, (decision, route_limit, simple, key, None, False, ()))
+                admission = _new(Admission, (decision, route_limit, simple, key, None, False, (), None))
+                if decision.remaining != 0 or not decision.allowed:
+                    return admission
+                return run(look_after(admission))
         return run(decide(route_limit, request, self._held, key))
 
     def hold(self, admission: Admission) -> None:
@@ -299,7 +299,10 @@ class AsyncGate(_Gate):
             key = route_limit.find_key(request)
             if type(key) is str and 0 < len(key) <= SURELY_SHORT:  # as nearly all keys; `decide` looks at others
                 decision = await simple.limiter.hit(key, route_limit.cost)
-                return _new(Admission, (decision, route_limit, simple, key, None, False, ()))
+                admission = _new(Admission, (decision, route_limit, simple, key, None, False, (), None))
+                if decision.remaining != 0 or not decision.allowed:
+                    return admission
+                return await run_async(look_after(admission))
         return await run_async(decide(route_limit, request, self._held, key))
 
     async def settle(self, request: Request, admission: Admission, answer: Answer) -> None:

@@ -67,6 +67,8 @@ class HeaderWriter:
 
     def __init__(self, rules: Mapping[str, Rule], options: Headers) -> None:
         self._options = options
+        self.reports_times = options.legacy or options.draft is not None
+        """Whether the headers of an admitted request report a time."""
         self._items = {name: structured.string(name) for name in rules}
         self._limits = {name: str(rule.limit) for name, rule in rules.items()}
         self._quotas = {name: _quota(rule, options.units.get(name)) for name, rule in rules.items()}
@@ -78,11 +80,18 @@ class HeaderWriter:
         )
         self._encoded_policy = (b"ratelimit-policy", self._policy.encode())
 
-    def fields(self, decision: Decision, key: Any = None, now: float | None = None) -> Fields:
-        """Return the headers, as names and values. `now` is the time in seconds since the epoch."""
+    def fields(
+        self, decision: Decision, key: Any = None, now: float | None = None, after: Decision | None = None
+    ) -> Fields:
+        """Return the headers, as names and values. `now` is the time in seconds since the epoch.
+
+        `after` is a peek after an admitted request that has left nothing: it tells when there is more.
+        """
         if decision.limit is None:  # nothing limits the request
             return []
         options = self._options
+        if after is not None:
+            decision = _until_more(decision, after)
         wait = _wait(decision)
         fields: Fields = []
         if options.legacy:
@@ -101,10 +110,12 @@ class HeaderWriter:
             fields.append(("Retry-After", str(ceil(wait))))
         return fields
 
-    def encoded(self, decision: Decision, key: Any = None, now: float | None = None) -> EncodedFields:
+    def encoded(
+        self, decision: Decision, key: Any = None, now: float | None = None, after: Decision | None = None
+    ) -> EncodedFields:
         """Return the headers for ASGI: bytes, with the names in lower case."""
-        if self._common is None or not decision.allowed:
-            return encode(self.fields(decision, key, now))
+        if self._common is None or not decision.allowed or decision.limit is None or after is not None:
+            return encode(self.fields(decision, key, now, after))
         limit, item = self._common
         remaining, reset_after = decision.remaining, decision.reset_after
         return [
@@ -162,6 +173,18 @@ def encode(fields: Fields) -> EncodedFields:
 def _quota(rule: Rule, unit: str | None) -> str:
     window = max(1, ceil(rule.window_us / 1_000_000))  # whole seconds, rounded up
     return f"q={rule.limit}{'' if unit is None else f';qu={structured.string(unit)}'};w={window}"
+
+
+def _until_more(decision: Decision, after: Decision) -> Decision:
+    """Let the rules that have nothing left be reset when they admit something again; the last of these binds."""
+    if not decision.layers:
+        return decision._replace(reset_after=after.layers.get(decision.rule, after).retry_after)
+    layers = {
+        name: layer if layer.remaining else layer._replace(reset_after=after.layers[name].retry_after)
+        for name, layer in decision.layers.items()
+    }
+    used_up = [name for name, layer in layers.items() if not layer.remaining]
+    return decision._replace(rule=max(used_up, key=lambda name: layers[name].reset_after), layers=layers)
 
 
 def _wait(decision: Decision) -> float | None:

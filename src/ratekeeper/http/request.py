@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, MutableMapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
@@ -40,6 +40,12 @@ def root_of(request: Request) -> str:
     """Return the path at which the application is mounted, which not every kind of request has."""
     root: str = getattr(request, "root_path", "")
     return root
+
+
+def context_of(request: Request) -> MutableMapping[str, Any]:
+    """Return what all limits of a request have in common, such as its ASGI scope or WSGI environ, if there is one."""
+    context: MutableMapping[str, Any] | None = getattr(request, "context", None)
+    return {} if context is None else context
 
 
 class Answer(NamedTuple):

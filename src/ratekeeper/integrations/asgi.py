@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from ratekeeper.http import Admission, Answer, AsyncGate, Reply, Route
 from ratekeeper.http.asgi_types import AsgiApp, Message, Receive, Scope, Send
-from ratekeeper.http.headers import NAMES, EncodedFields, encode
+from ratekeeper.http.headers import NAMES, encode
+from ratekeeper.http.reports import Report
 from ratekeeper.http.routes import Limit
 from ratekeeper.http.url_paths import below
 
@@ -70,12 +71,12 @@ class RateLimitMiddleware:
         elif admission.settles:
             await self._settle(request, admission, receive, send)
         else:  # nearly always
-            await self.app(scope, receive, _telling(gate.encoded_headers(admission), send))
+            await self.app(scope, receive, _telling(gate.report(request, admission), send))
 
     async def _settle(self, request: ScopeRequest, admission: Admission, receive: Receive, send: Send) -> None:
         """Serve a request, and settle its cost if the route has a settle function."""
-        fields = self.gate.encoded_headers(admission)
-        settlement = _SettledSender(self.gate, request, admission, _telling(fields, send))
+        report = self.gate.report(request, admission)
+        settlement = _SettledSender(self.gate, request, admission, _telling(report, send))
         try:
             await self.app(request.raw, receive, settlement.send)
         finally:
@@ -167,6 +168,10 @@ class ScopeRequest:
         return self._own_root_path or self.raw.get("root_path") or ""
 
     @property
+    def context(self) -> Scope:
+        return self.raw
+
+    @property
     def peer(self) -> str | None:
         client = self.raw.get("client")
         return client[0] if client else None
@@ -207,13 +212,13 @@ async def refuse(scope: Scope, receive: Receive, send: Send, reply: Reply) -> No
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": "rate limit exceeded"})
 
 
-def _telling(fields: EncodedFields, send: Send) -> Send:
-    """Add headers to the start of a response; headers that the application has set are kept."""
+def _telling(report: Report, send: Send) -> Send:
+    """Add headers to the start of a response; headers that are set already are kept."""
 
     def tell(message: Message) -> Awaitable[None]:  # not a coroutine, which would cost time for every chunk of a stream
         if message["type"] in ("http.response.start", "websocket.accept"):
             given = message.get("headers") or ()
-            own = fields
+            own = report.encoded_fields()
             for name, _ in given:
                 if name in _NAMES:
                     own = [field for field in own if field[0] != name]

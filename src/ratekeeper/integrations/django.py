@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -31,7 +31,7 @@ from ratekeeper import stores
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import Admission, Answer, AsyncGate, Gate, Notices, Options, Reply, Route
 from ratekeeper.http.client_keys import KeyFunction
-from ratekeeper.http.headers import Fields
+from ratekeeper.http.reports import Report
 from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules_function
 from ratekeeper.integrations import django_settlement
 from ratekeeper.integrations.wsgi import MAX_HELD, EnvironRequest
@@ -155,6 +155,10 @@ class DjangoRequest(EnvironRequest):
         return self.raw.path.removesuffix(self.raw.path_info)  # type: ignore[no-any-return]
 
     @property
+    def context(self) -> MutableMapping[str, Any]:
+        return getattr(self.raw, "scope", self.environ)
+
+    @property
     def user_id(self) -> str | Awaitable[str | None] | None:
         return _user_id(getattr(self.raw, "user", None))
 
@@ -183,6 +187,7 @@ def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]
         return _answer(gate.denial(own, admission))
     if admission.decision.delay:
         gate.hold(admission)
+    report = gate.report(own, admission)
     settle = functools.partial(gate.settle, own, admission) if admission.settles else None
     try:
         response = view()
@@ -190,7 +195,7 @@ def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]
         if settle is not None:
             settle(Answer(500, 0))
         raise
-    _tell(response, gate.headers(admission))
+    _tell(response, report)
     if settle is not None:
         django_settlement.at_end(response, settle)
     return response
@@ -211,6 +216,7 @@ async def serve_async(
         finally:
             await _close_connections(request, admission)
 
+    report = gate.report(own, admission)
     settles = admission.settles
     try:
         if not admission.decision.allowed:
@@ -226,7 +232,7 @@ async def serve_async(
             if settles:
                 await settle(Answer(500, 0))
             raise
-        _tell(response, gate.headers(admission))
+        _tell(response, report)
         if settles:
             await django_settlement.at_end_async(response, settle)
         return response
@@ -312,8 +318,8 @@ def _user_id(user: Any) -> str | None:
     return str(user.pk)
 
 
-def _tell(response: HttpResponseBase, fields: Fields) -> None:
-    for name, value in fields:
+def _tell(response: HttpResponseBase, report: Report) -> None:
+    for name, value in report.fields():
         response.headers.setdefault(name, value)
 
 

@@ -35,7 +35,7 @@ class RateLimit(starlette.RateLimit):
     async def __call__(self, connection: HTTPConnection, response: Response) -> Admission | None:
         """Admit a request, or raise `RateLimitExceeded`."""
         admission = await self.admit(connection)
-        tell(response, self.headers(admission))
+        tell(response, connection)
         return admission
 
 

@@ -31,6 +31,7 @@ from ratekeeper.http import Admission, Answer, Gate, Notices, Reply, Route
 from ratekeeper.http.client_keys import KeyFunction, of_request
 from ratekeeper.http.gate import for_several
 from ratekeeper.http.matching import SWITCHED_OFF
+from ratekeeper.http.reports import Report
 from ratekeeper.http.routes import CostFunction, Deny, Limit, SettleFunction, is_rules_function
 from ratekeeper.integrations.flask_settings import configured
 from ratekeeper.integrations.views import Declared, mark, own_limits
@@ -237,6 +238,7 @@ class _Passed(NamedTuple):
     gate: Gate
     request: EnvironRequest
     admission: Admission
+    report: Report
 
 
 class _State:
@@ -334,7 +336,7 @@ def _admit(own: Request, gate: Gate) -> Decision | None:
     admission = gate.admit(asked, correctable=False)
     if admission is None:
         return None
-    own.environ.setdefault(_PASSED, []).append(_Passed(gate, asked, admission))
+    own.environ.setdefault(_PASSED, []).append(_Passed(gate, asked, admission, gate.report(asked, admission)))
     if not admission.decision.allowed:
         raise RateLimitExceeded(admission.decision, gate.denial(asked, admission))
     if admission.decision.delay:
@@ -347,20 +349,14 @@ def _tell(response: Response) -> Response:
     passed: list[_Passed] | None = _current().environ.pop(_PASSED, None)
     if passed is None:
         return response
-    gate, _, admission = min(passed, key=_room) if len(passed) > 1 else passed[0]
-    headers = response.headers
-    names = {name.lower() for name, _ in headers}
-    for name, value in gate.headers(admission):
-        if name.lower() not in names:  # headers that the application has set are kept
-            headers.add(name, value)
+    names = {name.lower() for name, _ in response.headers}
+    for name, value in passed[-1].report.fields():
+        if name.lower() not in names:  # headers that are set already are kept
+            response.headers.add(name, value)
     for each in passed:
         if each.admission.settles:
             _settle_at_end(each, response)
     return response
-
-
-def _room(passed: _Passed) -> tuple[bool, float]:
-    return passed.admission.decision.allowed, passed.admission.decision.room
 
 
 def _settle_at_end(passed: _Passed, response: Response) -> None:

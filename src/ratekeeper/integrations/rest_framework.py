@@ -54,13 +54,8 @@ class RateLimitThrottle(BaseThrottle):
         if admission is None:
             return True
         decision = admission.decision
-        room = (decision.allowed, decision.room)
-        if room < getattr(
-            view, "ratekeeper_room", (True, math.inf)
-        ):  # of several throttles, the tightest one sets the headers
-            view.ratekeeper_room = room
-            # The framework sets Retry-After, from the longest wait of all throttles.
-            view.headers.update(field for field in gate.headers(admission) if field[0] != "Retry-After")
+        # The framework sets Retry-After, from the longest wait of all throttles.
+        view.headers.update(field for field in gate.report(own, admission).fields() if field[0] != "Retry-After")
         if decision.allowed and decision.delay:
             gate.hold(admission)
         self._retry_after = None if decision.allowed or decision.retry_after == math.inf else decision.retry_after

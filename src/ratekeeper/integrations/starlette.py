@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +23,7 @@ from ratekeeper.errors import RateLimited
 from ratekeeper.http import Admission, AsyncGate, Reply, Route, by_address
 from ratekeeper.http.client_keys import KeyFunction, check_function, together
 from ratekeeper.http.headers import Fields
+from ratekeeper.http.reports import reported
 from ratekeeper.http.routes import Limit
 from ratekeeper.http.url_paths import below
 from ratekeeper.integrations.asgi import RateLimitMiddleware, user_id
@@ -37,6 +38,7 @@ __all__ = ["Connection", "RateLimit", "RateLimitExceeded", "RateLimitMiddleware"
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 _CONNECTION, _RESPONSE = "ratekeeper_connection", "ratekeeper_response"
+_TOLD = "ratekeeper.told"  # the key in the scope for the headers that are set on the response
 _ADDED = {_CONNECTION: HTTPConnection, _RESPONSE: Response}
 _POLICY_VIOLATION = 1008
 
@@ -55,6 +57,10 @@ class Connection(HTTPConnection):
     @property
     def root_path(self) -> str:
         return self.scope.get("root_path") or ""
+
+    @property
+    def context(self) -> MutableMapping[str, Any]:
+        return self.scope
 
     @property
     def peer(self) -> str | None:
@@ -109,6 +115,7 @@ class RateLimit:
             return None
         if not admission.decision.allowed:
             raise self._refusal(own, admission)
+        self.gate.report(own, admission)
         if admission.decision.delay:
             try:
                 await asyncio.sleep(admission.decision.delay)
@@ -120,10 +127,6 @@ class RateLimit:
         """Charge what a request cost above its estimate, or give back what it cost below."""
         if admission is not None:
             await self.gate.correct(admission, real_cost)
-
-    def headers(self, admission: Admission | None) -> Fields:
-        """Return the headers that report the decision."""
-        return [] if admission is None else self.gate.headers(admission)
 
     def _refusal(self, connection: Connection, admission: Admission) -> Exception:
         extensions = connection.scope.get("extensions") or ()
@@ -158,9 +161,9 @@ def limited(limit: Limit, *, name: str | None = None, **options: Unpack[Options]
             response = kwargs.get(_RESPONSE)
             for added in _ADDED.keys() - signature.parameters.keys():  # another limit of the view may need them as well
                 kwargs.pop(added, None)
-            fields = rate_limit.headers(await rate_limit.admit(connection))
+            await rate_limit.admit(connection)
             result = await (view(*args, **kwargs) if is_async else run_in_threadpool(view, *args, **kwargs))
-            tell(result if isinstance(result, Response) else response, fields)
+            tell(result if isinstance(result, Response) else response, connection)
             return result
 
         call.__signature__ = _with_connection(signature)  # type: ignore[attr-defined]
@@ -170,11 +173,18 @@ def limited(limit: Limit, *, name: str | None = None, **options: Unpack[Options]
     return decorate
 
 
-def tell(response: Response | None, fields: Fields) -> None:
-    """Set headers on a response."""
-    if response is not None:
-        for name, value in fields:
-            response.headers[name] = value
+def tell(response: Response | None, connection: HTTPConnection) -> None:
+    """Set the headers that report the tightest decision on a request; headers that the application has set are kept."""
+    report = reported(Connection(connection.scope))
+    if response is None or report is None:
+        return
+    earlier: Fields = connection.scope.get(_TOLD, [])  # by another dependency, on the response that all of them have
+    headers = response.headers
+    for name, value in earlier:
+        if headers.get(name) == value:
+            del headers[name]
+    connection.scope[_TOLD] = own = [field for field in report.fields() if field[0] not in headers]
+    headers.update(dict(own))
 
 
 def _answer(_: HTTPConnection, error: Exception) -> Response:

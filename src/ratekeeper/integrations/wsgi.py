@@ -8,12 +8,13 @@ Streams pass through unchanged. A request that a shaping bucket holds occupies i
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper.http import Admission, Answer, Gate, Reply, Route
 from ratekeeper.http.headers import Fields
+from ratekeeper.http.reports import Report
 from ratekeeper.http.routes import Limit
 
 if TYPE_CHECKING:
@@ -46,17 +47,17 @@ class RateLimitMiddleware:
             return refuse(start_response, gate.denial(request, admission))
         if admission.decision.delay:
             gate.hold(admission)
-        fields = gate.headers(admission)
+        report = gate.report(request, admission)
         if admission.settles:
-            return self._settled(request, admission, fields, start_response)
+            return self._settled(request, admission, report, start_response)
 
         def start(status: str, headers: Fields, exc_info: Any = None) -> Callable[[bytes], object]:
-            return start_response(status, told(headers, fields), exc_info)
+            return start_response(status, told(headers, report.fields()), exc_info)
 
         return self.app(environ, start)
 
     def _settled(
-        self, request: EnvironRequest, admission: Admission, fields: Fields, start_response: StartResponse
+        self, request: EnvironRequest, admission: Admission, report: Report, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Serve a request, and settle its cost when the response has been sent."""
         status_code = 500  # if the application raises an exception
@@ -65,7 +66,7 @@ class RateLimitMiddleware:
         def start(status: str, headers: Fields, exc_info: Any = None) -> Callable[[bytes], object]:
             nonlocal status_code
             status_code = int(status[:3])
-            write = start_response(status, told(headers, fields), exc_info)
+            write = start_response(status, told(headers, report.fields()), exc_info)
 
             def count(chunk: bytes) -> object:
                 nonlocal written
@@ -107,6 +108,10 @@ class EnvironRequest:
     @property
     def root_path(self) -> str:
         return _decoded(self.environ.get("SCRIPT_NAME") or "")
+
+    @property
+    def context(self) -> MutableMapping[str, Any]:
+        return self.environ
 
     @property
     def peer(self) -> str | None:
@@ -154,7 +159,7 @@ def refuse(start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
 
 
 def told(headers: Fields, fields: Fields) -> Fields:
-    """Add headers; those that the application has set are kept."""
+    """Add headers; those that are set already are kept."""
     names = {name.lower() for name, _ in headers}
     return headers + [field for field in fields if field[0].lower() not in names]
 

@@ -1,0 +1,60 @@
+"""What a response reports: of all decisions on its request, the tightest.
+
+A request may pass several limits, each with a gate of its own. They find the report of the request in its `context`.
+Whoever comes last to the response finds the headers of the tightest decision set already, and leaves them.
+"""
+
+from __future__ import annotations
+
+from ratekeeper.decision import Decision
+from ratekeeper.http.admission import Admission
+from ratekeeper.http.headers import EncodedFields, Fields
+from ratekeeper.http.request import Request, context_of
+
+_IN_CONTEXT = "ratekeeper.report"
+
+
+class Report:
+    """The tightest decision on one request so far, and the headers that report it."""
+
+    __slots__ = ("_admission", "_now")
+
+    def __init__(self, admission: Admission, now: float) -> None:
+        self._admission = admission
+        self._now = now
+
+    def include(self, admission: Admission, now: float) -> None:
+        """Report this decision if it is tighter; of two that are alike, the first."""
+        if _room(admission.decision) < _room(self._admission.decision):
+            self._admission, self._now = admission, now
+
+    def fields(self) -> Fields:
+        """Return the headers, as names and values."""
+        told = self._admission
+        return told.http_limiter.writer.fields(told.decision, told.key, self._now, told.after)
+
+    def encoded_fields(self) -> EncodedFields:
+        """Return the same headers in bytes, with the names in lower case."""
+        told = self._admission
+        return told.http_limiter.writer.encoded(told.decision, told.key, self._now, told.after)
+
+
+def report(request: Request, admission: Admission, now: float) -> Report:
+    """Return the report of a request, which includes this decision from now on; `now` is in seconds."""
+    context = context_of(request)
+    known: Report | None = context.get(_IN_CONTEXT)
+    if known is None:
+        known = context[_IN_CONTEXT] = Report(admission, now)
+    else:
+        known.include(admission, now)
+    return known
+
+
+def reported(request: Request) -> Report | None:
+    """Return the report of a request that has come to a limit."""
+    return context_of(request).get(_IN_CONTEXT)
+
+
+def _room(decision: Decision) -> tuple[bool, float]:
+    """Return what orders decisions, the tightest first: denials, by the longest wait, then by what remains."""
+    return decision.allowed, decision.room if decision.allowed else -decision.retry_after
