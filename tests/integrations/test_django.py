@@ -207,6 +207,7 @@ def test_a_function_s_bad_rules_never_mean_no_limit(configured, view, rules, sta
         "skipped": 0,
         "shared": 0,
         "unlimited": 2 if rules is None else 0,
+        "shadow_denied": 0,
     }
 
 

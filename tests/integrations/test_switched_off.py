@@ -75,7 +75,7 @@ def test_everything_is_admitted_without_headers_and_counted_as_unlimited(make):
     notices = Notices()
     answers = get(make(enabled=False, store=NOWHERE, notices=notices), 3)
     assert [(answer.status_code, "x-ratelimit-limit" in answer.headers) for answer in answers] == [(200, False)] * 3
-    assert notices.counts == {"degraded": 0, "skipped": 0, "shared": 0, "unlimited": 3}
+    assert notices.counts == {"degraded": 0, "skipped": 0, "shared": 0, "unlimited": 3, "shadow_denied": 0}
 
 
 @pytest.mark.parametrize("make", APPS.values(), ids=APPS)
