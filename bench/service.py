@@ -24,16 +24,22 @@ TITLE = "The service"
 ABOUT = (
     "`POST /v1/hit` with an inline rule (a fixed window that denies nothing) on `ratekeeper serve`, one process, under "
     "wrk with 64 keep-alive connections: requests a second. Bare is an ASGI handler on the same server, granian, "
-    "that returns a constant and reads nothing."
+    "that returns a constant and reads nothing. Batch: `POST /v1/hit/batch` with 100 such hits on 4 connections, "
+    "in decisions a second."
 )
 BARE, MEMORY, REDIS = "bare", "memory", "Redis"
+BATCHES = {MEMORY: "memory, batch", REDIS: "Redis, batch"}
+IN_A_BATCH = 100
 ALGORITHM = "fixed window"
 CONNECTIONS, SECONDS = 64, 2
+BATCH_CONNECTIONS = 4
 ASK = """
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
-wrk.body = '{"key": "ada", "algorithm": "fixed-window", "limit": 1000000000, "window": 60}'
+wrk.body = [[%s]]
 """
+HIT = '{"key": "ada", "algorithm": "fixed-window", "limit": 1000000000, "window": 60}'
+BATCH = f'{{"requests": [{", ".join([HIT] * IN_A_BATCH)}]}}'
 
 
 @functools.cache
@@ -49,8 +55,10 @@ def run(rounds: int) -> list[Measurement]:
     with contextlib.ExitStack() as stack:
         redis = RedisServer(programs()[newest()])
         stack.callback(redis.stop)
-        script = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "ask.lua"
-        script.write_text(ASK)
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        single, batch = directory / "hit.lua", directory / "batch.lua"
+        single.write_text(ASK % HIT)
+        batch.write_text(ASK % BATCH)
         granian = (
             "granian",
             "--interface",
@@ -64,11 +72,14 @@ def run(rounds: int) -> list[Measurement]:
         )
         serve = ("ratekeeper.cli", "serve", "--store")
         commands = {BARE: granian, MEMORY: (*serve, "memory://"), REDIS: (*serve, redis.url)}
+        ports = {case: stack.enter_context(served(*command)) for case, command in commands.items()}
         tasks = {
-            (case, BARE if case == BARE else OURS): partial(
-                requests_a_second, stack.enter_context(served(*command)), script
-            )
-            for case, command in commands.items()
+            (case, BARE if case == BARE else OURS): partial(requests_a_second, port, "/v1/hit", single)
+            for case, port in ports.items()
+        }
+        tasks |= {
+            (case, OURS): partial(requests_a_second, ports[store], "/v1/hit/batch", batch, IN_A_BATCH)
+            for store, case in BATCHES.items()
         }
         samples = interleave(NAME, tasks, rounds)
     return [Measurement(case, ALGORITHM, name, "requests/s", samples[case, name]) for case, name in samples]
@@ -92,13 +103,15 @@ def served(*command: str) -> Iterator[int]:
         process.wait()
 
 
-def requests_a_second(port: int, script: Path) -> float:
-    options = ("-t", "1", "-c", str(CONNECTIONS), "-d", str(SECONDS), "-s", str(script))
-    command = [wrk(), *options, f"http://127.0.0.1:{port}/v1/hit"]
+def requests_a_second(port: int, path: str, script: Path, decisions: int = 1) -> float:
+    """Return the decisions a second, of which each request has as many as this."""
+    connections = CONNECTIONS if decisions == 1 else BATCH_CONNECTIONS
+    options = ("-t", "1", "-c", str(connections), "-d", str(SECONDS), "-s", str(script))
+    command = [wrk(), *options, f"http://127.0.0.1:{port}{path}"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in said or "Socket errors" in said:
         raise AssertionError(said)
-    return float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1])
+    return float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1]) * decisions
 
 
 def of(figures: Sequence[Measurement], case: str) -> Measurement | None:
@@ -119,4 +132,9 @@ def targets(figures: Sequence[Measurement]) -> list[Target]:
     return [
         Target("in memory, at least 0.5 of the bare handler's requests a second", f"{kept:.2f}", kept >= 0.5),
         Target("on Redis, at least 0.6 of those in memory", f"{on_redis:.2f}", on_redis >= 0.6),
+        *(
+            Target(f"{case}: at least 5 times the decisions of single hits", f"{gain:.1f}", gain >= 5)
+            for store, case in BATCHES.items()
+            if (gain := ratio(of(figures, case), of(figures, store)))
+        ),
     ]

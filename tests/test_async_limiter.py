@@ -2,11 +2,14 @@
 
 import asyncio
 import inspect
+import uuid
 
 import pytest
+import redis
 
 from ratekeeper import AsyncLimiter, Decision, FixedWindow, InvalidRule, RateLimited, TokenBucket
 from ratekeeper.testing import ManualClock
+from tests import servers
 
 BUCKET = TokenBucket(capacity=10, refill_rate=1)
 
@@ -30,6 +33,32 @@ def test_a_limiter_works_in_one_event_loop_after_another(clock):
     limiter = AsyncLimiter(BUCKET, clock=clock)
     assert [asyncio.run(limiter.hit("a")).remaining for _ in range(3)] == [9, 8, 7]
     assert asyncio.run(limiter.wait("a")).remaining == 6
+
+
+def test_hits_that_are_started_in_a_row_go_to_redis_together(clock):
+    async def main():
+        async with AsyncLimiter(BUCKET, servers.shared(servers.newest()).url, prefix=str(uuid.uuid4())) as limiter:
+            await limiter.peek("a")
+            client = redis.from_url(servers.shared(servers.newest()).url)
+            before = _scripts_run_by(client)
+            coming = [limiter.start_hit("a") for _ in range(12)]
+            decisions = await asyncio.gather(*coming)
+            return [decision.remaining for decision in decisions], _scripts_run_by(client) - before
+
+    assert asyncio.run(main()) == ([9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0], 1)
+
+
+def _scripts_run_by(client):
+    return client.info("commandstats")["cmdstat_evalsha"]["calls"]
+
+
+def test_a_hit_that_is_started_in_memory_is_decided_at_once(clock):
+    told = []
+    limiter = AsyncLimiter(BUCKET, clock=clock, on_decision=lambda key, decision: told.append((key, decision)))
+    decision = limiter.start_hit("a", 4)
+    assert (decision.allowed, decision.remaining, told) == (True, 6, [("a", decision)])
+    assert AsyncLimiter(BUCKET, clock=clock).start_hit("a").remaining == 9
+    assert AsyncLimiter(BUCKET, clock=clock, enabled=False).start_hit("a", 99).allowed
 
 
 def test_leaving_an_async_with_block_closes_the_limiter(clock):

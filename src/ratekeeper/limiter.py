@@ -201,6 +201,23 @@ class AsyncLimiter(BaseLimiter):
         decision = self._ruleset.decision(demands, outcome)
         return self._tell(key, decision) if self._tells else decision
 
+    def start_hit(self, key: Keys, cost: Costs = 1) -> Decision | Awaitable[Decision]:
+        """Hit, as `hit` does, without waiting: return the decision if the store makes it at once, or an awaitable.
+
+        Many hits can be started in a row; a store that is asked over the network then gets them together.
+        """
+        quick_hit = self._quick_hit
+        decision = quick_hit(key, cost)
+        if decision is not None:
+            return decision
+        demands = self._ruleset.demands("hit", key, cost)
+        if not self._enabled:
+            return self._taken(key, demands, None)
+        outcome = self._layer.execute(demands)
+        if not isinstance(outcome, Outcome):
+            return self._ended(key, demands, outcome)
+        return self._taken(key, demands, outcome)
+
     async def peek(self, key: Keys, cost: Costs = 1) -> Decision:
         """Return whether `cost` would be admitted now, and the state of the key; change and create nothing."""
         return await self._execute("peek", key, cost)
@@ -279,6 +296,9 @@ class AsyncLimiter(BaseLimiter):
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+    async def _ended(self, key: Keys, demands: list[Demand], coming: Awaitable[Outcome]) -> Decision:
+        return self._taken(key, demands, await coming)
 
     async def _wait(self, key: Keys, demands: list[Demand], timeout: float | None) -> tuple[Decision, Outcome | None]:
         if not self._enabled:

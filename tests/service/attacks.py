@@ -47,6 +47,10 @@ def keyed(key):
     return post("/v1/hit", {"key": key, "rule": RULES[0], "cost": 3})
 
 
+def batch(*requests):
+    return post("/v1/hit/batch", {"requests": requests})
+
+
 def raw(content):
     """A hit whose body json.dumps would not make."""
     return post("/v1/hit", content if isinstance(content, bytes) else content.encode())
@@ -334,6 +338,33 @@ BODIES = {
     "a window of 1e999": (raw('{"key": "x", "algorithm": "fixed-window", "limit": 5, "window": 1e999}'), 400),
     "an algorithm of 10,000 characters": (hit(algorithm="x" * 10_000), 400),
 }
+BATCHES = {
+    "no requests": (batch(), 200),
+    "1,001 requests": (batch(*[{}] * 1_001), 400),
+    "more than 512 KiB": (batch("x" * (512 * 1024)), 413),
+    "of chunks without end": (
+        http("POST /v1/hit/batch", *JSON, "transfer-encoding: chunked", body=b"20000\r\n" + b" " * 2**17 + b"\r\n")
+        + (b"20000\r\n" + b" " * 2**17 + b"\r\n") * 5,
+        413,
+    ),
+    "another rule under the victim's name": (batch({"key": VICTIM, "rules": {RULES[0]: OTHER}}), 200),
+    "hits on another key of the victim's rules": (batch(*[{"key": "x", "rule": rule} for rule in RULES] * 100), 200),
+    "requests that are lists": (batch(*[[]] * 1_000), 200),
+    "requests that are none": (batch(None, 1, "x", True, [], {}, {"key": VICTIM}), 200),
+    "a key twice": (post("/v1/hit/batch", b'{"requests":[{"key":"x","key":"the victim","rule":"1/s"}]}'), 200),
+    "requests twice": (post("/v1/hit/batch", b'{"requests":[],"requests":[{"key":"x","rule":"1/s"}]}'), 400),
+    "requests and another field": (post("/v1/hit/batch", {"requests": [], "token": "x"}), 400),
+    "no batch": (post("/v1/hit/batch", A_HIT), 400),
+    "a list": (post("/v1/hit/batch", [A_HIT]), 400),
+    "a batch in a batch": (batch({"requests": [A_HIT]}), 200),
+    "500,000 brackets": (post("/v1/hit/batch", b'{"requests":' + b"[" * 500_000 + b"}"), 400),
+    "1,000 rules that are slow to read": (
+        batch(*[{"key": "x", "rule": "1/" + "1s" * 98 + f"{n}x"} for n in range(1_000)]),
+        200,
+    ),
+    "1,000 rules": (batch(*[{"key": "x", "rule": f"{n + 1}/s"} for n in range(1_000)]), 200),
+    "resets": (batch({"key": VICTIM, "rule": RULES[0], "operation": "reset"}), 200),
+}
 PLAYGROUND = {
     "a burst in a long window": (
         post("/api/compare", {"traffic": "burst", "rate": 1e6, "duration": "1ms", "window": "400 days"}),
@@ -378,5 +409,6 @@ LISTS = {
     "header": HEADERS,
     "body": BODIES,
     "pipeline": PIPELINES,
+    "batch": BATCHES,
     "playground": PLAYGROUND,
 }

@@ -9,7 +9,8 @@ import msgspec
 
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
-from ratekeeper.service import bodies, openapi
+from ratekeeper.service import batches, bodies, openapi
+from ratekeeper.service.decisions import decision_fields
 from ratekeeper.service.web import Problem, Response, Router, ServiceRequest, json_response
 from ratekeeper.stores.protocol import Inspection
 
@@ -25,6 +26,7 @@ def mount(router: Router, service: Service) -> None:
     """Add the routes to the router."""
     api = Api(service)
     router.add("POST", "/v1/hit", api.hit)
+    router.add("POST", "/v1/hit/batch", api.hit_batch)
     router.add("POST", "/v1/peek", api.peek)
     router.add("POST", "/v1/inspect", api.inspect, needs_token=True)
     router.add("POST", "/v1/charge", api.charge, needs_token=True)
@@ -52,6 +54,9 @@ class Api:
             raise bodies.invalid(error) from None
         self._service.live.count(decision)
         return _decided(decision, http_limiter, always_200)
+
+    async def hit_batch(self, request: ServiceRequest) -> Response:
+        return json_response({"decisions": await batches.hit_all(request, self._service)})
 
     async def peek(self, request: ServiceRequest) -> Response:
         always_200 = _always_200(request)
@@ -118,23 +123,6 @@ def _always_200(request: ServiceRequest) -> bool:
 def _decided(decision: Decision, http_limiter: HttpLimiter, always_200: bool) -> Response:
     status = 200 if always_200 or decision.allowed else 429
     return Response(status, _encode(decision_fields(decision)), http_limiter.writer.encoded(decision))
-
-
-def decision_fields(decision: Decision) -> dict[str, Any]:
-    """Return a decision as plain data for JSON."""
-    allowed, limit, remaining, retry_after, reset_after, delay, rule, layers, degraded, shadow_denied = decision
-    return {
-        "allowed": allowed,
-        "limit": limit,
-        "remaining": remaining,
-        "retry_after": retry_after,
-        "reset_after": reset_after,
-        "delay": delay,
-        "rule": rule,
-        "layers": {name: decision_fields(layer) for name, layer in layers.items()} if layers else {},
-        "degraded": degraded,
-        "shadow_denied": shadow_denied,
-    }
 
 
 def inspection_fields(seen: Inspection) -> dict[str, Any]:

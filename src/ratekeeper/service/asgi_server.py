@@ -43,8 +43,8 @@ async def live(receive: Receive, send: Send, close: Callable[[], Awaitable[None]
         await send({"type": "lifespan.startup.complete"})
 
 
-async def _read(receive: Receive, _: ServiceRequest) -> bytes:
-    return await joined(_parts(receive))
+async def _read(receive: Receive, request: ServiceRequest) -> bytes:
+    return await joined(_parts(receive), request.most_bytes)
 
 
 async def _parts(receive: Receive) -> AsyncIterator[bytes]:

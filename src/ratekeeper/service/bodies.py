@@ -56,7 +56,16 @@ _decoder = msgspec.json.Decoder(RequestBody)
 
 def read(content: bytes, service: Service) -> tuple[HttpLimiter, Any, Any]:
     """Return the limiter, the key or keys, and the cost or costs that a body names."""
-    body = decode(_decoder, content)
+    return interpreted(decoded(content), service)
+
+
+def decoded(content: bytes) -> RequestBody:
+    """Return the fields of a body."""
+    return decode(_decoder, content)
+
+
+def interpreted(body: RequestBody, service: Service) -> tuple[HttpLimiter, Any, Any]:
+    """Return the limiter, the key or keys, and the cost or costs that the fields of a body name."""
     cost = body.cost
     if cost.__class__ is not int or cost < 1:
         _check_cost(body)

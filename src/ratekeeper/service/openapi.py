@@ -7,6 +7,7 @@ from typing import Any
 from ratekeeper.algorithms import ALGORITHMS, Rule
 from ratekeeper.keys import MAX_PARTS
 from ratekeeper.rules import MODE, WINDOW
+from ratekeeper.service.batches import MOST_REQUESTS
 from ratekeeper.service.bodies import MOST_RULES, RULE_FIELDS
 
 Schema = dict[str, Any]
@@ -158,6 +159,38 @@ _PROBLEM: Schema = {
     },
     "required": ["type", "title", "status", "detail"],
 }
+_BATCH: Schema = _shape(
+    {
+        "requests": {
+            "type": "array",
+            "maxItems": MOST_REQUESTS,
+            "items": {
+                "anyOf": [{"$ref": "#/components/schemas/Ask"}, {}],
+                "description": "A body of /v1/hit; anything else is answered by an error in its place.",
+            },
+        }
+    },
+    {},
+)
+_FAULT: Schema = {
+    "type": "object",
+    "properties": {
+        "error": {"type": "string", "description": "What is wrong with this request; it consumed nothing."},
+        "field": {"type": ["string", "null"], "description": "The field of the request that is invalid."},
+    },
+    "required": ["error", "field"],
+}
+_DECISIONS: Schema = {
+    "type": "object",
+    "properties": {
+        "decisions": {
+            "type": "array",
+            "description": "One for each request, in order.",
+            "items": {"anyOf": [{"$ref": "#/components/schemas/Decision"}, _FAULT]},
+        }
+    },
+    "required": ["decisions"],
+}
 _INSPECTION: Schema = {
     "type": "object",
     "properties": {
@@ -232,20 +265,27 @@ _TURNED_AWAY: Schema = {
 
 
 def _post(
-    summary: str, answer: Schema, *, decides: bool = False, may_deny: bool = False, needs_token: bool = False
+    summary: str,
+    answer: Schema,
+    *,
+    body: Schema | None = None,
+    largest: str = "64 KiB",
+    decides: bool = False,
+    may_deny: bool = False,
+    needs_token: bool = False,
 ) -> Schema:
     responses: Schema = {
         "200": _answer("Done.", answer, headers=_HEADERS if decides else {}),
         "400": _problem("Invalid body or parameter; nothing was consumed."),
         **_TURNED_AWAY,
         "408": _problem("The body did not arrive within ten seconds."),
-        "413": _problem("The body is larger than 64 KiB."),
+        "413": _problem(f"The body is larger than {largest}."),
         "415": _problem("The body is not application/json."),
         "503": _problem("The store is unavailable."),
     }
     operation: Schema = {
         "summary": summary,
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _named("Ask")}}},
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body or _named("Ask")}}},
         "responses": responses,
     }
     if may_deny:
@@ -281,6 +321,9 @@ def document() -> Schema:
         "paths": {
             "/v1/hit": _post(
                 "Consume the cost if the rules allow it, all or nothing", decision, decides=True, may_deny=True
+            ),
+            "/v1/hit/batch": _post(
+                "Make many hits, each decided by itself", _DECISIONS, body=_BATCH, largest="512 KiB"
             ),
             "/v1/peek": _post(
                 "Show whether a hit would be admitted, without changing anything", decision, decides=True, may_deny=True

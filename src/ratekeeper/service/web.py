@@ -101,7 +101,9 @@ def json_response(value: Any, status: int = 200, headers: Iterable[tuple[bytes, 
 class ServiceRequest:
     """One HTTP request."""
 
-    __slots__ = ("_body", "_read", "client", "headers", "method", "params", "path", "query_string", "repeated")
+    __slots__ = (
+        *("_body", "_read", "client", "headers", "method", "most_bytes", "params", "path", "query_string", "repeated"),
+    )
 
     def __init__(  # noqa: PLR0917 - keywords would cost as much as the rest
         self,
@@ -124,6 +126,8 @@ class ServiceRequest:
         """The address of the peer."""
         self.params: Mapping[str, str] = {}
         """The values of the path's {names}."""
+        self.most_bytes = MAX_BODY
+        """The size that the body may have."""
         self._read = read
         self._body: bytes | None = None
 
@@ -137,11 +141,11 @@ class ServiceRequest:
         return dict(pairs)
 
     async def body(self) -> bytes:
-        """Return the body; raise a problem if it is larger than 64 KiB."""
+        """Return the body; raise a problem if it is larger than `most_bytes`."""
         if self._body is None:
             declared = self.headers.get(b"content-length", b"0")
-            if len(declared) > 20 or int(declared) > MAX_BODY:  # a server lets only digits through
-                raise too_large()
+            if len(declared) > 20 or int(declared) > self.most_bytes:  # a server lets only digits through
+                raise too_large(f"{self.most_bytes} bytes")
             self._body = await self._read(self)
         return self._body
 
@@ -195,20 +199,20 @@ def _unreadable(error: Exception, decoder: msgspec.json.Decoder[Any]) -> Problem
     return Problem(400, f"the body is not JSON: {error}")
 
 
-def too_large(most: str = f"{MAX_BODY} bytes") -> Problem:
+def too_large(most: str) -> Problem:
     """Return the problem for a large body. The rest of it is not read, so the connection must close."""
     return Problem(413, f"the body must have at most {most}", headers=CLOSE)
 
 
-async def joined(parts: AsyncIterable[bytes]) -> bytes:
+async def joined(parts: AsyncIterable[bytes], most_bytes: int) -> bytes:
     """Return a body that arrives in parts; raise a problem if it is too large or has too many."""
     read: list[bytes] = []
     size = 0
     async for part in parts:
         read.append(part)
         size += len(part)
-        if size > MAX_BODY:
-            raise too_large()
+        if size > most_bytes:
+            raise too_large(f"{most_bytes} bytes")
         if len(read) > MAX_PARTS:
             raise too_large(f"{MAX_PARTS} parts")
     return b"".join(read)

@@ -1,0 +1,101 @@
+"""`POST /v1/hit/batch`: many hits in one request, each decided by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ratekeeper.decision import Decision
+from ratekeeper.errors import InvalidRule, StoreUnavailable
+from ratekeeper.service import bodies
+from ratekeeper.service.decisions import decision_fields
+from ratekeeper.service.web import Problem, ServiceRequest, decode
+
+if TYPE_CHECKING:
+    from ratekeeper.service.shared import Service
+
+MOST_REQUESTS = 1_000
+MOST_BYTES = 512 * 1024
+_AT_ONCE = 200  # hits on the way to the store; between two such parts, other clients have their turn
+
+
+class _BatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    requests: list[bodies.RequestBody]
+
+
+_decoder = msgspec.json.Decoder(_BatchBody)
+_splitter: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
+_NAME = b'"requests"'
+
+
+async def hit_all(request: ServiceRequest, service: Service) -> list[dict[str, Any]]:
+    """Make the hits in a body; return a decision or an error for each, in order."""
+    request.most_bytes = MOST_BYTES
+    hits = read(await request.body())
+    answers: list[dict[str, Any]] = []
+    for start in range(0, len(hits), _AT_ONCE):
+        begun = [_begin(hit, service) for hit in hits[start : start + _AT_ONCE]]
+        coming = [each for each in begun if not isinstance(each, Decision | Problem)]
+        decided = iter(await asyncio.gather(*coming, return_exceptions=True) if coming else ())
+        answers += [_fields(each if isinstance(each, Decision | Problem) else next(decided), service) for each in begun]
+        await asyncio.sleep(0)
+    return answers
+
+
+def read(content: bytes) -> list[bodies.RequestBody | Problem]:
+    """Return the requests in a body, and a problem for each that cannot be read."""
+    hits: list[bodies.RequestBody | Problem]
+    try:
+        hits = [*decode(_decoder, content).requests]
+    except Problem:
+        hits = [_one(bytes(each)) for each in split(content)]
+    if len(hits) > MOST_REQUESTS:
+        raise Problem(400, f"requests must have at most {MOST_REQUESTS} entries, not {len(hits)}", field="requests")
+    return hits
+
+
+def split(content: bytes) -> list[msgspec.Raw]:
+    """Return the requests in a body as they were sent; raise a problem if the body is no batch."""
+    content = content.strip()
+    before, colon, rest = content[1:].lstrip().removeprefix(_NAME).lstrip().partition(b":")
+    if content[:1] != b"{" or content[-1:] != b"}" or before or not colon:
+        raise Problem(400, 'the body must be {"requests": [...]}', field="requests")
+    try:
+        return _splitter.decode(rest[:-1])  # which is no list if another field follows
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Problem(400, f"requests: {error}", field="requests") from None
+
+
+def _one(content: bytes) -> bodies.RequestBody | Problem:
+    try:
+        return bodies.decoded(content)
+    except Problem as problem:
+        return problem
+
+
+def _begin(hit: bodies.RequestBody | Problem, service: Service) -> Decision | Problem | Awaitable[Decision]:
+    """Make one hit; return its decision, if the store makes it at once."""
+    try:
+        if isinstance(hit, Problem):
+            return hit
+        http_limiter, key, cost = bodies.interpreted(hit, service)
+        return http_limiter.limiter.start_hit(key, cost)  # type: ignore[no-any-return]
+    except Problem as problem:
+        return problem
+    except InvalidRule as error:
+        return bodies.invalid(error)
+
+
+def _fields(decided: Decision | BaseException, service: Service) -> dict[str, Any]:
+    """Return the answer to one hit."""
+    if isinstance(decided, Decision):
+        service.live.count(decided)
+        return decision_fields(decided)
+    if isinstance(decided, StoreUnavailable):
+        decided = Problem(503, str(decided))
+    if not isinstance(decided, Problem):
+        raise decided
+    return {"error": decided.detail, "field": decided.field}
