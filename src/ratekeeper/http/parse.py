@@ -1,4 +1,6 @@
-"""Read the limits in a server's response headers: the counterpart of `headers`. Malformed values are ignored.
+"""Read the limits in a server's response headers: the counterpart of `headers`, and what services write on their own.
+
+Malformed values are ignored.
 
 >>> answer = {"RateLimit-Policy": '"user";q=100;w=60', "RateLimit": '"user";r=0;t=17'}
 >>> limits = parse_headers(answer)
@@ -17,7 +19,14 @@ from ratekeeper.clock import wall_clock
 from ratekeeper.http.structured import Item, Malformed, read_dictionary, read_list
 
 _SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(h|ms|m|s)")  # of 6m0s, 7.66s or 120ms
+_UNITS = {"h": 3600, "m": 60, "s": 1, "ms": 0.001}
+_TIMESTAMP = re.compile(  # RFC 3339
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})", re.IGNORECASE
+)
+_NAMED = re.compile(r"x-ratelimit-remaining-([\w-]+)|anthropic-ratelimit-([\w-]+)-remaining")
 _AN_EPOCH = 500_000_000  # an X-RateLimit-Reset above this is a point in time, below it a number of seconds to wait
+_PREFIXES = ("ratelimit-", "x-ratelimit-", "x-rate-limit-")
 _IN_MILLISECONDS = 100_000_000_000  # above this, it is in milliseconds
 
 
@@ -38,6 +47,8 @@ class ServiceLimit(NamedTuple):
     remaining: int
     reset_after: float | None
     partition_key: bytes | None = None
+    next_after: float | None = None
+    """Seconds until one more is admitted, if the limit is known to fill up steadily; None: not before it resets."""
 
 
 class ServerLimits(NamedTuple):
@@ -49,10 +60,12 @@ class ServerLimits(NamedTuple):
 
     @property
     def wait(self) -> float:
-        """Seconds to wait before the next request: `Retry-After`, or until every exhausted limit resets."""
+        """Seconds to wait before the next request: `Retry-After`, or until every exhausted limit admits one more."""
         if self.retry_after is not None:
             return self.retry_after
-        return max((limit.reset_after or 0.0 for limit in self.limits if limit.remaining <= 0), default=0.0)
+        exhausted = [limit for limit in self.limits if limit.remaining <= 0]
+        waits = [limit.reset_after if limit.next_after is None else limit.next_after for limit in exhausted]
+        return max((wait or 0.0 for wait in waits), default=0.0)
 
 
 def parse_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]], now: float | None = None) -> ServerLimits:
@@ -64,8 +77,8 @@ def parse_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]], now: f
     if now is None:
         now = _date(fields.get("date")) or wall_clock() / 1e9
     policies = tuple(_policies(fields.get("ratelimit-policy", "")))
-    limits = tuple(_limits(fields.get("ratelimit", ""))) or tuple(_older(fields, now))
-    return ServerLimits(policies, limits, _retry_after(fields.get("retry-after"), now))
+    limits = tuple(_limits(fields.get("ratelimit", ""))) or (*_older(fields, now), *_named(fields, now))
+    return ServerLimits(policies, limits, _retry_after(fields, now))
 
 
 def _policies(text: str) -> Iterable[QuotaPolicy]:
@@ -98,20 +111,34 @@ def _limits(text: str) -> Iterable[ServiceLimit]:
 
 
 def _older(fields: Mapping[str, str], now: float) -> Iterable[ServiceLimit]:
-    """Read version 7 of the draft, then version 6, then the non-standard `X-RateLimit-*` headers."""
+    """Read version 7 of the draft, then version 6, then the non-standard `X-RateLimit-*` and `X-Rate-Limit-*`."""
     try:
         dictionary = read_dictionary(fields.get("ratelimit", ""))
     except Malformed:
         dictionary = {}
     named = {name: str(item.value) for name, item in dictionary.items()}
-    for prefix, values in (("", named), ("ratelimit-", fields), ("x-ratelimit-", fields)):
+    for prefix, values in (("", named), *((prefix, fields) for prefix in _PREFIXES)):
         remaining = _number(values.get(f"{prefix}remaining"))
         if remaining is not None:
-            reset = _number(values.get(f"{prefix}reset"))
-            if reset is not None and reset > _AN_EPOCH:
-                reset = max(0.0, (reset / 1000 if reset > _IN_MILLISECONDS else reset) - now)
-            yield ServiceLimit("default", math.floor(remaining), reset)
+            yield ServiceLimit("default", math.floor(remaining), _reset(values.get(f"{prefix}reset"), now))
             return
+
+
+def _named(fields: Mapping[str, str], now: float) -> Iterable[ServiceLimit]:
+    """Read the headers of services with several limits, each with a name: those of OpenAI and Anthropic.
+
+    Their reset is when the limit is full again, and it fills up steadily.
+    """
+    for field in fields:
+        match = _NAMED.fullmatch(field)
+        remaining = None if match is None else _number(fields[field])
+        if match is None or remaining is None:
+            continue
+        limit = _number(fields.get(field.replace("remaining", "limit")))
+        reset = _reset(fields.get(field.replace("remaining", "reset")), now)
+        missing = 0 if limit is None else limit - remaining
+        next_after = None if reset is None or missing <= 0 else reset / missing
+        yield ServiceLimit(match[1] or match[2], math.floor(remaining), reset, None, next_after)
 
 
 def _items(text: str) -> list[Item]:
@@ -130,12 +157,44 @@ def _number(text: str | None) -> float | None:
     return float(first) if _SECONDS.fullmatch(first) else None
 
 
-def _retry_after(text: str | None, now: float) -> float | None:
+def _retry_after(fields: Mapping[str, str], now: float) -> float | None:
+    milliseconds = _number(fields.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    text = fields.get("retry-after")
     seconds = _number(text)
     if seconds is not None:
         return seconds
     moment = _date(text)
     return None if moment is None else max(0.0, moment - now)
+
+
+def _reset(text: str | None, now: float) -> float | None:
+    """Read a number of seconds, a duration, or a moment: a timestamp, or seconds or milliseconds since the epoch."""
+    number = _number(text)
+    if number is not None:
+        if number <= _AN_EPOCH:
+            return number
+        return max(0.0, (number / 1000 if number > _IN_MILLISECONDS else number) - now)
+    first = "" if text is None else text.partition(",")[0].strip()
+    parts = _DURATION.findall(first)
+    if parts and "".join(map("".join, parts)) == first:
+        return sum(float(count) * _UNITS[unit] for count, unit in parts)
+    moment = _timestamp(first)
+    return None if moment is None else max(0.0, moment - now)
+
+
+def _timestamp(text: str) -> float | None:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        return None
+    from datetime import datetime  # only when there is one to read
+
+    zone = "+00:00" if match[3] in "Zz" else match[3]
+    try:
+        return datetime.fromisoformat(f"{match[1].upper()}{zone}").timestamp() + float(match[2] or 0)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _date(text: str | None) -> float | None:

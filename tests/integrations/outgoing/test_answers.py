@@ -25,6 +25,25 @@ def later(seconds, status=429):
         Said(200, {"RateLimit": '"user";r=0;t=7'}),
         Said(200, {"RateLimit-Remaining": "0", "RateLimit-Reset": "7"}),
         Said(200, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "7"}),
+        Said(200, {"X-Rate-Limit-Remaining": "0", "X-Rate-Limit-Reset": "7"}),
+        Said(429, {"Retry-After": "8", "Retry-After-Ms": "7000"}),
+        Said(
+            200,
+            {
+                "x-ratelimit-limit-requests": "60",
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": "7m0s",
+            },
+        ),
+        Said(
+            200,
+            {
+                "Date": "Tue, 14 Nov 2023 22:14:00 GMT",
+                "anthropic-ratelimit-requests-limit": "60",
+                "anthropic-ratelimit-requests-remaining": "0",
+                "anthropic-ratelimit-requests-reset": "2023-11-14T22:21:00Z",
+            },
+        ),
     ],
     ids=lambda said: f"{said.status} {said.headers}",
 )
