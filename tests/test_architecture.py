@@ -64,7 +64,7 @@ MAY_IMPORT = {
     "flows": "errors",
     "rates": "errors",
     "keys": "errors rates",
-    "algorithms.rule": "rates",
+    "algorithms.rule": "errors rates",
     "algorithms.bucket": "algorithms.rule rates",
     "algorithms.window": "algorithms.rule rates",
     "algorithms.leaky_bucket": "algorithms.bucket algorithms.rule errors rates",
@@ -182,7 +182,7 @@ MAY_IMPORT = {
     # HTTP without a framework
     "http": (
         "http.admission http.client_keys http.gate http.headers http.outgoing http.parse http.problem http.request "
-        "http.routes notices"
+        "http.routes notices rules"
     ),
     "http.asgi_types": "",
     "http.request": "",

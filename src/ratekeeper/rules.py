@@ -256,3 +256,32 @@ def share_of(rule: Rule, share: Fraction) -> Rule:
         return rule if share == 1 else rule.scaled(share)
     except InvalidRule as error:
         raise InvalidRule(f"local_share {share} of {rule.text}: {error}") from None
+
+
+def with_headroom(rules: Rules, headroom: float | Fraction) -> Rules:
+    """Return stricter rules, for clients of a server that has these rules and counts requests when they arrive.
+
+    Requests may then take longer than others to arrive by this share of a window, and the server still admits them all.
+    Rules with a name keep it.
+
+    >>> with_headroom("sliding-window-log 40/10s", 0.05)
+    [SlidingWindowLog(limit=40, window=10.5)]
+    >>> with_headroom({"requests": "fixed-window 500/minute"}, 0.05)
+    {'requests': FixedWindow(limit=475, window=60)}
+    """
+    from fractions import Fraction
+
+    if isinstance(headroom, bool) or not isinstance(headroom, int | float | Fraction):
+        raise TypeError(f"headroom must be a number, not {rates.show(headroom)}")
+    if not 0 <= headroom <= 0.5:
+        raise InvalidRule(f"headroom must be from 0 to 0.5, a share of the limit, not {rates.show(headroom)}")
+    share = Fraction(headroom).limit_denominator(1000)
+    stricter = {name: _stricter(rule, share) for name, rule in named(rules).items()}
+    return stricter if isinstance(rules, Mapping) else list(stricter.values())
+
+
+def _stricter(rule: Rule, share: Fraction) -> Rule:
+    try:
+        return rule.with_headroom(share) if share else rule
+    except InvalidRule as error:
+        raise InvalidRule(f"headroom {share} of {rule.text}: {error}") from None

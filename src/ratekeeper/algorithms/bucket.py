@@ -72,6 +72,14 @@ class Bucket(Rule):
         }
         return self.__replace__(**changes)
 
+    def with_headroom(self, share: Fraction) -> Rule:
+        """Return a bucket with less room for bursts that also fills more slowly, for those that have no such room."""
+        changes: dict[str, Any] = {
+            "capacity": max(1, self.capacity - math.ceil(self.capacity * share)),
+            self.rate_name: self.per_second / (1 + share),
+        }
+        return self.__replace__(**changes)
+
     @property
     def numbers(self) -> tuple[int, int, int, int]:
         return self.capacity, self.units, self.period_us, int(self.shapes)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from ratekeeper import rates
+from ratekeeper.errors import InvalidRule
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -114,6 +115,18 @@ class Rule:
     def scaled(self, share: Fraction) -> Rule:
         """Return a rule that admits this share of what this rule admits, rounded up."""
         return self.__replace__(limit=math.ceil(self.limit * share))
+
+    def with_headroom(self, share: Fraction) -> Rule:
+        """Return a stricter rule for clients, with room for requests that take longer to arrive than others.
+
+        This one is for windows that the clients and the server share: a part of the limit may slip into the next one.
+        """
+        limit = self.limit - math.ceil(self.limit * share)
+        if limit < 1:
+            raise InvalidRule(
+                "nothing is left of the limit; use a sliding-window-log, which gets a longer window instead"
+            )
+        return self.__replace__(limit=limit)
 
     def spendable_us(self, reset_after_us: int) -> int | None:
         """Return for how long units that were just taken, with this answer, may be spent; None: without end."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ratekeeper import rates
-from ratekeeper.algorithms.rule import EMPTY, Step, Variant
+from ratekeeper.algorithms.rule import EMPTY, Rule, Step, Variant
 from ratekeeper.algorithms.window import Windowed
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 # One flat array of integers per key: where the live entries begin, the time of the first of them (0: not noted here)
 # and the total before it; then two integers per entry: its time, and the running total of all units up to and
@@ -110,6 +114,12 @@ class SlidingWindowLog(Windowed):
             reason="It remembers each request, so that no window, wherever it begins, ever has more than the limit.",
         ),
     )
+
+    def with_headroom(self, share: Fraction) -> Rule:
+        """Return the same limit in a longer window: requests that are this much of a window late find room again."""
+        from fractions import Fraction
+
+        return self.__replace__(window=Fraction(math.ceil(self.window_us * (1 + share)), rates.SECOND_US))
 
     def load(self, value: Sequence[bytes]) -> Log:
         log = array("q", (_FIRST, 0, 0))

@@ -34,6 +34,7 @@ from ratekeeper.http.problem import body, problem
 from ratekeeper.http.request import Answer, Reply, Request
 from ratekeeper.http.routes import Route
 from ratekeeper.notices import Notices
+from ratekeeper.rules import with_headroom
 
 __all__ = [
     "Admission",
@@ -62,4 +63,5 @@ __all__ = [
     "first_of",
     "parse_headers",
     "problem",
+    "with_headroom",
 ]
