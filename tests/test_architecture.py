@@ -34,6 +34,8 @@ FRAMEWORKS = {  # what each integration needs besides ratekeeper
     "starlette": {"starlette"},
     "fastapi": {"fastapi", "starlette"},
     "httpx": {"httpx"},
+    "httpx2": {"httpx2"},
+    "transports": set(),
     "requests": {"requests", "urllib3"},
     "wsgi": set(),
     "flask": {"flask", "werkzeug"},
@@ -242,7 +244,9 @@ MAY_IMPORT = {
         "ruleset stores"
     ),
     "integrations.rest_framework": "errors http http.client_keys http.routes integrations.django ruleset",
-    "integrations.httpx": "http.outgoing http.settlement limiter rules ruleset stores",
+    "integrations.transports": "http.outgoing http.settlement limiter rules ruleset stores",
+    "integrations.httpx": "integrations.transports",
+    "integrations.httpx2": "integrations.transports",
     "integrations.requests": "http.outgoing http.settlement limiter rules ruleset stores",
     # the service and its page
     "service": "",
@@ -297,7 +301,10 @@ MAY_IMPORT = {
     "__main__": "cli",
 }
 # An application imports from one integration, and finds the same thing under the same name in each of them.
-PUBLIC_IN_SEVERAL_INTEGRATIONS = {"RateLimitMiddleware", "RateLimitExceeded", "RateLimit"}
+PUBLIC_IN_SEVERAL_INTEGRATIONS = {
+    *("RateLimitMiddleware", "RateLimitExceeded", "RateLimit"),
+    *("LimitedTransport", "AsyncLimitedTransport"),
+}
 
 
 def name_of(path):

@@ -1,11 +1,16 @@
-"""What users of httpx and requests write, checked with mypy --strict as they would check it; nothing here is run."""
+"""What users of httpx, httpx2, requests and SDKs write, checked with mypy --strict as they do; nothing here is run."""
 
 from __future__ import annotations
 
+import anthropic
 import httpx
+import httpx2
+import openai
 import requests
 
+import ratekeeper.integrations.httpx2
 from ratekeeper import AsyncLimiter, FixedWindow, Limiter, RateLimited
+from ratekeeper.http import with_headroom
 from ratekeeper.integrations.httpx import AsyncLimitedTransport, LimitedTransport
 from ratekeeper.integrations.requests import LimitedAdapter
 
@@ -47,6 +52,29 @@ async def async_client() -> str:
     transport = AsyncLimitedTransport(AsyncLimiter("10/s burst 20"), key=lambda request: request.url.host)
     async with httpx.AsyncClient(transport=transport) as client:
         return (await client.get("https://api.example.com/")).text
+
+
+def model(request: httpx2.Request) -> str | None:
+    return request.headers.get("x-model")
+
+
+def tokens(response: httpx2.Response) -> dict[str, int] | None:
+    return {"tokens": int(response.headers["x-tokens"])} if response.status_code == 200 else None
+
+
+def openai_client() -> openai.OpenAI:
+    budget = Limiter(with_headroom({"requests": "500/minute", "tokens": FixedWindow(30_000, 60)}, 0.05))
+    transport = ratekeeper.integrations.httpx2.LimitedTransport(
+        budget, transport=httpx2.HTTPTransport(http2=True), key=model, settle=tokens
+    )
+    return openai.OpenAI(http_client=openai.DefaultHttpxClient(transport=transport), max_retries=0)
+
+
+async def anthropic_client() -> anthropic.AsyncAnthropic:
+    transport = ratekeeper.integrations.httpx2.AsyncLimitedTransport(
+        "10/s burst 20", "redis://localhost", key=lambda request: request.url.host, headroom=0.05
+    )
+    return anthropic.AsyncAnthropic(http_client=httpx2.AsyncClient(transport=transport))
 
 
 def prefixes(request: requests.PreparedRequest) -> str:

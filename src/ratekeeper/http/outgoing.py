@@ -22,7 +22,7 @@ from ratekeeper.http.settlement import Ledger, RealCost, Settlement
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
 from ratekeeper.reservations import AsyncReservation, Reservation
-from ratekeeper.rules import Rules
+from ratekeeper.rules import Rules, with_headroom
 from ratekeeper.ruleset import Costs, Keys
 from ratekeeper.stores import Store
 from ratekeeper.waiting import check_timeout
@@ -42,8 +42,8 @@ class Library(NamedTuple):
     """Tells whether a request failed before any of it was sent."""
     read: Callable[[Any], Any]
     """Reads a response to its end."""
-    watch: Callable[[Any, Any, Settlement], None]
-    """Lets a settlement see the body of a response, chunk by chunk, and its end."""
+    watch: Callable[[Any, Any, Settlement], Any]
+    """Lets a settlement see the body of a response, chunk by chunk, until it is read or closed."""
 
 
 class Outgoing:
@@ -62,6 +62,7 @@ class Outgoing:
         timeout: float | None,
         retries: int,
         retry_methods: Collection[str],
+        headroom: float,
         enabled: bool,
     ) -> None:
         check_function("key", key, for_asyncio=False)
@@ -84,9 +85,10 @@ class Outgoing:
         limiter = limit if isinstance(limit, Limiter | AsyncLimiter) else None
         if limiter is None:
             arguments.check_switch("enabled", enabled)
-            limiter = kind(cast("Rules", limit), store if enabled else "memory://", enabled=enabled)
+            rules = with_headroom(cast("Rules", limit), headroom)
+            limiter = kind(rules, store if enabled else "memory://", enabled=enabled)
         else:
-            _check_alone(limiter, kind, store, enabled)
+            _check_alone(limiter, kind, store, headroom, enabled)
         self.own: Any = None if limiter is limit else limiter  # which was made here and has to be closed
         if not callable(cost):
             arguments.by_name("cost", cost, list(limiter.rules), arguments.check_cost)
@@ -122,7 +124,7 @@ class Outgoing:
                 raise
             is_to_retry = self._back_off(hashable_key, request, answer)
             if self._ledger.settle_function is not None:
-                self._library.watch(request, answer, Settlement(self._ledger, taken))
+                yield self._library.watch(request, answer, Settlement(self._ledger, taken))
             if not (retries and is_to_retry):
                 return answer
             retries -= 1
@@ -185,12 +187,14 @@ class Outgoing:
         )
 
 
-def _check_alone(limiter: object, kind: type[Any], store: object, enabled: object) -> None:
+def _check_alone(limiter: object, kind: type[Any], store: object, headroom: object, enabled: object) -> None:
     """Check a limiter that was passed, and that nothing is given beside it that it has already."""
     if not isinstance(limiter, kind):
         raise TypeError(f"limit must be rules or of type {kind.__name__} here, not {show(limiter)}")
     if store != "memory://":
         raise InvalidRule("store cannot be combined with a limiter, which already has one")
+    if headroom != 0:
+        raise InvalidRule("headroom cannot be combined with a limiter; write Limiter(with_headroom(rules, 0.05), ...)")
     if enabled is not True:
         raise InvalidRule("enabled cannot be combined with a limiter, which has its own: Limiter(..., enabled=False)")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ratekeeper.errors import StoreUnavailable
-from ratekeeper.flows import Flow, run, run_async
+from ratekeeper.flows import Flow, if_abandoned, run, run_async
 from ratekeeper.reservations import AsyncReservation, Reservation
 from ratekeeper.ruleset import Costs
 
@@ -50,13 +50,14 @@ class Ledger:
 
 
 class Settlement:
-    """Copies the body of one response as it is read, and settles at its end; an incomplete body is not settled."""
+    """Copies the body of one response as it is read, and settles once, with what was read until then."""
 
     def __init__(self, ledger: Ledger, taken: Reservation | AsyncReservation) -> None:
         self._ledger = ledger
         self._taken = taken
         self._chunks: list[bytes] = []
         self._size = 0
+        self._is_over = False
 
     def keep(self, chunk: bytes) -> None:
         """Keep a chunk of the body."""
@@ -66,16 +67,22 @@ class Settlement:
         else:
             self._chunks.clear()
 
+    def drop(self) -> None:
+        """Leave the estimate: the body is read in a way that cannot be seen here."""
+        self._is_over = True
+
     def run(self, make_answer: Callable[[bytes], Any]) -> None:
-        """Settle; `make_answer` returns a response with the whole body."""
+        """Settle, unless that is over; `make_answer` returns a response with the body that was read."""
         run(self._flow(make_answer))
 
     async def run_async(self, make_answer: Callable[[bytes], Any]) -> None:
-        """Settle; `make_answer` returns a response with the whole body."""
-        await run_async(self._flow(make_answer))
+        """Do the same; it is not stopped with its task, which may have been cancelled while it read."""
+        await if_abandoned(run_async(self._flow(make_answer)), bool)
 
     def _flow(self, make_answer: Callable[[bytes], Any]) -> Flow[None]:
-        return self._ledger.settle(self._taken, lambda: make_answer(self._body()))
+        if not self._is_over:
+            self._is_over = True
+            yield from self._ledger.settle(self._taken, lambda: make_answer(self._body()))
 
     def _body(self) -> bytes:
         if self._size > _MAX_BODY:

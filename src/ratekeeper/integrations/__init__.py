@@ -7,7 +7,8 @@ Reading order:
 - `views`: limits that are declared for single views, and which of them replace the defaults
 - `flask_settings`: reads the settings of Flask-Limiter; `django_settlement` finds out when a Django response has been
   sent
-- `httpx`, `requests`: for requests that you send, on `ratekeeper.http.outgoing`
+- `httpx`, `httpx2`, `requests`: for requests that you send, on `ratekeeper.http.outgoing`; the first two share
+  `transports`
 
 Every server integration does the same: it adapts the request, asks the gate to admit it, then either denies it or
 passes it on with headers, and settles the cost once the response has been sent.

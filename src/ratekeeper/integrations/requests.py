@@ -30,9 +30,11 @@ class LimitedAdapter(BaseAdapter):
     """Sends requests with `adapter` once the rules admit them, first come, first served, after any shaping delay.
 
     `limit` is rules, counted on `store`, or a limiter. `key` returns the key of a request (None: not limited), `cost`
-    is what a request consumes, and `settle` returns the real cost for a complete response (None: as estimated). A wait
-    longer than `timeout` raises RateLimited before anything is sent. After a 429 or 503 with a retry time, a request is
-    sent again up to `retries` times, if its method is one of `retry_methods`. `enabled=False` sends everything at once.
+    is what a request consumes, and `settle` returns the real cost for a response once it is read or closed (None: as
+    estimated). A wait longer than `timeout` raises RateLimited before anything is sent. After a 429 or 503 with a retry
+    time, a request is sent again up to `retries` times, if its method is one of `retry_methods`. `headroom` makes the
+    rules stricter by a share, for requests that take longer to arrive than others. `enabled=False` sends everything at
+    once.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class LimitedAdapter(BaseAdapter):
         timeout: float | None = None,
         retries: int = 0,
         retry_methods: Collection[str] = IDEMPOTENT,
+        headroom: float = 0,
         enabled: bool = True,
     ) -> None:
         super().__init__()
@@ -61,6 +64,7 @@ class LimitedAdapter(BaseAdapter):
             timeout=timeout,
             retries=retries,
             retry_methods=retry_methods,
+            headroom=headroom,
             enabled=enabled,
         )
         self._adapter = HTTPAdapter() if adapter is None else adapter
@@ -99,7 +103,10 @@ def _never_left(error: Exception) -> bool:
 
 
 def _watch(_: requests.PreparedRequest, response: requests.Response, settlement: Settlement) -> None:
-    response.raw = _WatchedBody(response, settlement)
+    if response._content is False:  # noqa: SLF001 - third-party: nothing else says whether it was read
+        response.raw = _WatchedBody(response, settlement)
+    else:
+        settlement.run(lambda _: response)
 
 
 class _WatchedBody:
@@ -116,7 +123,15 @@ class _WatchedBody:
             yield chunk
         self._settlement.run(self._answer)
 
+    def close(self) -> None:
+        try:
+            self._raw.close()
+        finally:
+            self._settlement.run(self._answer)
+
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("read"):
+            self._settlement.drop()
         return getattr(self._raw, name)
 
     def _answer(self, body: bytes) -> requests.Response:

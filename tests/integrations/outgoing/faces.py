@@ -8,10 +8,12 @@ import threading
 from typing import NamedTuple
 
 import httpx
+import httpx2
 import requests
 
+import ratekeeper.integrations.httpx
+import ratekeeper.integrations.httpx2
 from ratekeeper import AsyncLimiter, Limiter
-from ratekeeper.integrations.httpx import AsyncLimitedTransport, LimitedTransport
 from ratekeeper.integrations.requests import LimitedAdapter
 from tests.waiters import PATIENCE
 
@@ -40,12 +42,14 @@ class Got(NamedTuple):
 
 
 class HttpxFace:
+    library = httpx
+    adapters = ratekeeper.integrations.httpx
     limiter_class = Limiter
     connect_error = httpx.ConnectError
     cut_off = httpx.RemoteProtocolError
 
     def __init__(self, limit, *args, **options):
-        self.client = httpx.Client(transport=LimitedTransport(limit, *args, **options))
+        self.client = self.library.Client(transport=self.adapters.LimitedTransport(limit, *args, **options))
 
     def request(self, method, url, body=None):
         response = self.client.request(method, url, content=body)
@@ -76,7 +80,8 @@ class AsyncHttpxFace(HttpxFace):
 
     def __init__(self, limit, *args, **options):
         async def make():
-            return httpx.AsyncClient(transport=AsyncLimitedTransport(limit, *args, **options))
+            transport = self.adapters.AsyncLimitedTransport(limit, *args, **options)
+            return self.library.AsyncClient(transport=transport)
 
         self.client = awaited(make())
 
@@ -105,6 +110,20 @@ class AsyncHttpxFace(HttpxFace):
 
     def close(self):
         awaited(self.client.aclose())
+
+
+class Httpx2Face(HttpxFace):
+    library = httpx2
+    adapters = ratekeeper.integrations.httpx2
+    connect_error = httpx2.ConnectError
+    cut_off = httpx2.RemoteProtocolError
+
+
+class AsyncHttpx2Face(AsyncHttpxFace):
+    library = httpx2
+    adapters = ratekeeper.integrations.httpx2
+    connect_error = httpx2.ConnectError
+    cut_off = httpx2.RemoteProtocolError
 
 
 class RequestsFace(HttpxFace):
@@ -138,4 +157,10 @@ def _async_chunks(body):
     return chunks()
 
 
-FACES = {"httpx": HttpxFace, "httpx async": AsyncHttpxFace, "requests": RequestsFace}
+FACES = {
+    "httpx": HttpxFace,
+    "httpx async": AsyncHttpxFace,
+    "httpx2": Httpx2Face,
+    "httpx2 async": AsyncHttpx2Face,
+    "requests": RequestsFace,
+}

@@ -6,12 +6,19 @@ import requests
 from ratekeeper import AsyncLimiter, InvalidRule, Limiter
 from ratekeeper.http.backoff import MAX_SECONDS, Backoff
 from ratekeeper.http.outgoing import by_host
+from ratekeeper.integrations import httpx2
 from ratekeeper.integrations.httpx import AsyncLimitedTransport, LimitedTransport
 from ratekeeper.integrations.requests import LimitedAdapter
 from ratekeeper.testing import ManualClock
 from tests import inside
 
-MAKERS = [LimitedTransport, AsyncLimitedTransport, LimitedAdapter]
+MAKERS = [
+    LimitedTransport,
+    AsyncLimitedTransport,
+    httpx2.LimitedTransport,
+    httpx2.AsyncLimitedTransport,
+    LimitedAdapter,
+]
 
 
 async def a_coroutine_function(request):
@@ -37,6 +44,8 @@ async def a_coroutine_function(request):
         ({"retries": True}, TypeError, "retries must be an int, not True"),
         ({"retry_methods": "POST"}, TypeError, "retry_methods must be a list such as"),
         ({"store": "mysql://"}, InvalidRule, "mysql"),
+        ({"headroom": 5}, InvalidRule, "headroom must be from 0 to 0.5, a share of the limit, not 5"),
+        ({"headroom": 0.6}, InvalidRule, "headroom must be from 0 to 0.5, a share of the limit, not 0.6"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once(make, options, error, says):
@@ -54,6 +63,11 @@ def test_a_limiter_must_be_of_the_clients_kind():
 def test_a_limiter_has_its_store_already():
     with pytest.raises(InvalidRule, match="store cannot be combined with a limiter, which already has one"):
         LimitedAdapter(Limiter("1/s"), "redis://localhost")
+
+
+def test_the_rules_of_a_limiter_have_their_headroom_already():
+    with pytest.raises(InvalidRule, match=r"write Limiter\(with_headroom\(rules, 0.05\), ...\)"):
+        LimitedTransport(Limiter("10/s"), headroom=0.05)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from tests import servers
+from tests.integrations.outgoing.llm_service import LlmService
 from tests.integrations.outgoing.origin import Origin, Said
 
 EXAMPLES = Path(__file__).parent.parent.parent.parent / "examples"
@@ -65,6 +66,31 @@ def test_the_llm_client_reads_what_a_stream_cost():
     events = 'data: {"delta": "Hel"}\n\ndata: {"delta": "lo", "usage": {"total_tokens": 12}}\n\ndata: [DONE]\n\n'
     answer = httpx.Response(200, headers={"Content-Type": "text/event-stream; charset=utf-8"}, text=events)
     assert runpy.run_path(str(EXAMPLES / "llm_client.py"))["used"](answer) == {"tokens": 12}
+
+
+@pytest.fixture
+def service():
+    service = LlmService()
+    yield service
+    service.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "tokens", "left"),
+    [
+        ("llm_openai.py", "OPENAI_BASE_URL", ["tokens"], "left: 8 requests, 976 tokens"),
+        ("llm_anthropic.py", "ANTHROPIC_BASE_URL", ["input", "output"], "left: 8 requests, 980 input, 996 output"),
+    ],
+)
+def test_the_examples_with_sdks_pay_what_their_streams_cost(name, base, tokens, left, service, broker, monkeypatch):
+    monkeypatch.setenv(base, service.url + ("/v1" if "openai" in name else ""))
+    monkeypatch.setenv(base.replace("BASE_URL", "API_KEY"), "k")
+    budget = ["--requests", "sliding-window-log 10/day"]
+    for each in tokens:
+        budget += [f"--{each}", "sliding-window-log 1000/day"]
+    said = output(start(name, "Hi", "Hi again", "--store", broker.url, *budget))
+    assert said == ["Hello there", "Hello there", left]
+    assert [json.loads(arrival.body)["stream"] for arrival in service.arrivals] == [True, True]
 
 
 def put_jobs(broker, url, number):

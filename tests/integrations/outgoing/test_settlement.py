@@ -1,19 +1,24 @@
 """The real cost of a request, once its response has been read."""
 
+import asyncio
+import concurrent.futures
 import gzip
 import json
 import logging
 import threading
+from contextlib import suppress
 
+import anyio
 import pytest
+from requests.adapters import HTTPAdapter
 
 from ratekeeper import FixedWindow, Limiter, SlidingWindowLog
 from ratekeeper.flows import run
 from ratekeeper.http import settlement
 from tests import servers
-from tests.integrations.outgoing.faces import FACES
+from tests.integrations.outgoing.faces import FACES, awaited
 from tests.integrations.outgoing.origin import Said
-from tests.waiters import Call, until
+from tests.waiters import PATIENCE, Call, until
 
 BUDGET = {"requests": FixedWindow(10, 60), "tokens": FixedWindow(1000, 60)}
 ESTIMATE = {"requests": 1, "tokens": 400}
@@ -120,12 +125,102 @@ def test_a_stream_comes_chunk_by_chunk_and_is_settled_at_its_end(client, limiter
     assert remaining(face, budget)["tokens"] == 994
 
 
-def test_a_stream_that_is_left_early_costs_the_estimate(client, limiter, face, origin):
+def test_a_stream_that_is_left_early_is_settled_with_what_was_read(client, limiter, face, origin):
     budget = limiter(BUDGET)
-    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=lambda _: {"tokens": 1})
-    origin.says.append(Said(body=lambda send: [send(b"x" * 70_000) for _ in range(3)]))
-    assert len(list(to.stream(origin.url, most=1))) == 1
+    seen = []
+
+    def settle(answer):
+        seen.append((answer.content, answer.request.url))
+        return {"tokens": len(answer.content)}
+
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=settle)
+    may_end = threading.Event()
+    origin.says.append(Said(body=lambda send: [send(b"one"), may_end.wait(PATIENCE), send(b"two")]))
+    assert list(to.stream(origin.url, most=1)) == [b"one"]
+    may_end.set()
+    assert remaining(face, budget)["tokens"] == 997
+    assert [(body, str(url).rstrip("/")) for body, url in seen] == [(b"one", origin.url)]
+
+
+def test_a_stream_that_is_left_before_it_tells_its_cost_costs_the_estimate(client, limiter, face, origin, caplog):
+    budget = limiter(BUDGET)
+    to = client(budget, key=lambda _: "k", cost=ESTIMATE, settle=tokens_used)
+    may_end = threading.Event()
+    origin.says.append(Said(body=lambda send: [send(b'{"tokens"'), may_end.wait(PATIENCE), send(b": 5}")]))
+    assert list(to.stream(origin.url, most=1)) == [b'{"tokens"']
+    may_end.set()
     assert remaining(face, budget)["tokens"] == 600
+    assert "the settlement failed; the request keeps its estimated cost" in caplog.text
+
+
+def test_a_body_is_settled_once(client, limiter, origin):
+    seen = []
+    to = client(limiter(BUDGET), settle=lambda answer: seen.append(answer.content))
+    origin.says.append(Said(body=lambda send: [send(b"one "), send(b"two")]))
+    assert b"".join(to.stream(origin.url)) == b"one two"  # and closes it
+    assert seen == [b"one two"]
+
+
+@pytest.mark.parametrize("name", ["httpx async", "httpx2 async"])
+@pytest.mark.parametrize("by", ["asyncio", "anyio"])
+def test_a_task_that_is_cancelled_while_it_reads_is_settled(name, by, origin):
+    face = FACES[name]
+    budget = face.limiter_class(BUDGET, servers.shared(servers.newest()).url, prefix=f"cancelled {name} {by}")
+    to = face(budget, key=lambda _: "k", cost=ESTIMATE, settle=lambda answer: {"tokens": len(answer.content)})
+
+    async def read():
+        with anyio.CancelScope() as scope:
+            async with to.client.stream("GET", origin.url) as response:
+                async for chunk in response.aiter_bytes():
+                    assert chunk == b"one"
+                    scope.cancel() if by == "anyio" else asyncio.current_task().cancel()
+                    await asyncio.sleep(PATIENCE)
+
+    may_end = threading.Event()
+    origin.says.append(Said(body=lambda send: [send(b"one"), may_end.wait(PATIENCE)]))
+    with suppress(asyncio.CancelledError, concurrent.futures.CancelledError):
+        awaited(read())
+    may_end.set()
+    until(lambda: remaining(face, budget)["tokens"] == 997, "the settlement")
+    to.close()
+    awaited(budget.close())
+
+
+@pytest.mark.parametrize("name", [name for name in FACES if name != "requests"])
+def test_an_answer_that_was_read_already_is_settled(name):
+    face = FACES[name]
+    budget = face.limiter_class(BUDGET)
+    seen = []
+
+    def settle(answer):
+        seen.append((answer.json(), str(answer.request.url)))
+        return {"tokens": answer.json()["tokens"]}
+
+    packed = gzip.compress(b'{"tokens": 5}')
+    mock = face.library.MockTransport(
+        lambda _: face.library.Response(200, headers={"Content-Encoding": "gzip"}, content=packed)
+    )
+    to = face(budget, key=lambda _: "k", cost=ESTIMATE, settle=settle, transport=mock)
+    assert to.request("GET", "http://mock/path").body == b'{"tokens": 5}'
+    assert remaining(face, budget)["tokens"] == 995
+    assert seen == [({"tokens": 5}, "http://mock/path")]
+    to.close()
+
+
+def test_an_answer_that_an_inner_adapter_has_read_is_settled(origin):
+    class Reading(HTTPAdapter):
+        def send(self, *args, **options):
+            response = super().send(*args, **options)
+            assert response.json() == {"tokens": 5}
+            return response
+
+    face = FACES["requests"]
+    budget = Limiter(BUDGET)
+    to = face(budget, key=lambda _: "k", cost=ESTIMATE, settle=tokens_used, adapter=Reading())
+    origin.says.append(used(5))
+    assert to.request("GET", origin.url).status == 200
+    assert remaining(face, budget)["tokens"] == 995
+    to.close()
 
 
 def test_a_compressed_body_is_settled_by_what_it_says(client, limiter, face, origin):
@@ -215,9 +310,12 @@ def test_who_waits_is_woken_by_what_is_given_back(client, limiter, origin, store
     assert origin.times == [0, 0]
 
 
-def test_the_raw_body_of_requests_is_still_there(origin):
-    to = FACES["requests"]("10/s", settle=lambda _: 1)
+def test_the_raw_body_of_requests_is_still_there_and_costs_the_estimate(origin):
+    face = FACES["requests"]
+    budget = Limiter(BUDGET)
+    to = face(budget, key=lambda _: "k", cost=ESTIMATE, settle=lambda _: 1)
     with to.client.get(origin.url, stream=True) as response:
         assert response.raw.status == 200
         assert response.raw.read() == b"ok"
+    assert remaining(face, budget)["tokens"] == 600
     to.close()

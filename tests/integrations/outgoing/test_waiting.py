@@ -71,6 +71,14 @@ def test_what_can_never_fit_is_refused_at_once(client, limiter, origin, store):
     assert origin.arrivals == []
 
 
+def test_headroom_makes_the_rules_stricter(client, origin):
+    to = client(FixedWindow(10, 86_400), headroom=0.2, timeout=0)
+    for _ in range(8):
+        to.request("GET", origin.url)
+    with pytest.raises(RateLimited):
+        to.request("GET", origin.url)
+
+
 def test_each_host_has_a_budget_of_its_own(client, limiter, origin):
     to = client(limiter(ONE_A_MINUTE), timeout=0)
     other = Origin()
