@@ -167,17 +167,20 @@ MAY_IMPORT = {
         "stores.redis.asyncio_nodes stores.redis.base_store stores.redis.routing"
     ),
     # from a store up to a limiter
-    "ruleset": "algorithms.rule arguments decision errors keys rates rules stores.protocol",
+    "ruleset": "algorithms.rule arguments decision enforcement errors keys rates rules stores.protocol",
     "event_loops": "",
     "forecasts": "stores.breaker stores.protocol",
     "queues": "clock event_loops forecasts forks stores.protocol",
     "reservations": "decision flows queues ruleset stores.protocol",
-    "fallback": "clock decision errors flows notices stores.breaker stores.memory stores.protocol",
+    "fallback": "clock decision errors flows notices rules stores.breaker stores.memory stores.protocol",
+    "enforcement": "clock fallback rules stores.protocol",
     "leases": "clock errors flows forks stores.protocol",
-    "waiting": "clock decision errors flows forecasts leases queues rates reservations ruleset stores.protocol",
+    "waiting": (
+        "clock decision errors fallback flows forecasts leases queues rates reservations ruleset stores.protocol"
+    ),
     "base_limiter": (
-        "algorithms.rule arguments clock decision fallback flows leases notices queues rules ruleset stores "
-        "stores.protocol waiting"
+        "algorithms.rule arguments clock decision enforcement fallback flows leases notices queues rules ruleset "
+        "stores stores.protocol waiting"
     ),
     "limiter": ("base_limiter decision decorators errors flows queues reservations ruleset stores.protocol waiting"),
     ".": "algorithms decision errors limiter rules",
@@ -223,6 +226,32 @@ MAY_IMPORT = {
         "arguments clock decision errors flows http.backoff http.client_keys http.parse http.settlement limiter queues "
         "rates reservations rules ruleset stores waiting"
     ),
+    # policies
+    "policies.mistakes": "errors",
+    "policies.text_lines": "policies.mistakes",
+    "policies.yaml_reading": "policies.mistakes policies.text_lines",
+    "policies.documents": "errors policies.mistakes policies.text_lines policies.yaml_reading rates",
+    "policies.attributes": "errors http.url_paths rates",
+    "policies.conditions": "http.address http.url_paths policies.attributes",
+    "policies.templates": "errors keys policies.attributes rates stores.protocol",
+    "policies.model": "algorithms fallback policies.conditions policies.templates rates",
+    "policies.build": (
+        "algorithms errors fallback http.chosen_rules policies.conditions policies.documents policies.mistakes "
+        "policies.model policies.templates rates rules"
+    ),
+    "policies.overrides": "policies.attributes policies.conditions",
+    "policies.runtime_overrides": (
+        "policies.build policies.conditions policies.documents policies.mistakes policies.model rates"
+    ),
+    "policies.policy_rules": (
+        "algorithms arguments clock decision enforcement fallback policies.attributes policies.model "
+        "policies.overrides policies.runtime_overrides ruleset stores.protocol"
+    ),
+    "policies.policies": (
+        "clock decision errors fallback limiter notices policies.build policies.documents policies.mistakes "
+        "policies.model policies.policy_rules policies.runtime_overrides rates stores.protocol"
+    ),
+    "policies": ("policies.attributes policies.mistakes policies.model policies.policies policies.runtime_overrides"),
     # frameworks and clients
     "integrations": "",
     "integrations.asgi": "http http.asgi_types http.headers http.reports http.routes http.url_paths",
@@ -442,6 +471,7 @@ def test_the_core_imports_nothing_outside_of_the_standard_library(path):
     clients = ("stores/redis/redis_client.py", "stores/redis/thread_connections.py", "stores/redis/tls.py")
     client = {"redis", "hiredis", "async_timeout"} if name_of(path) in clients else set()
     client |= {"pytest"} if name_of(path) == "testing.py" else set()
+    client |= {"policies/documents.py": {"tomli"}, "policies/yaml_reading.py": {"yaml"}}.get(name_of(path), set())
     assert roots - set(sys.stdlib_module_names) - {"ratekeeper"} <= client
 
 

@@ -14,11 +14,13 @@ Reading order:
 - `limiter` is what applications use; `base_limiter` has what both limiters share. `ruleset`, `arguments` and `keys`
   turn a call into demands on a store, and the store's answers into a decision; `decorators` limits functions.
 - `leases` and `fallback` are layers between a limiter and a store that may be away; `notices` counts what they decide.
+  `enforcement` is where the rules of a limiter are in force.
 - `reservations` are hits that can be given back or corrected.
 - `waiting` is how a caller waits, and `queues` are the order in which callers are served. `forecasts` tell whose wait
   is hopeless, and `event_loops` what becomes of a caller whose event loop is closed.
 - `flows` runs logic that is written once in threads and in tasks; `clock` provides the time; `forks` renews locks and
   connections in a forked child; `testing` has helpers for your tests.
+- `policies/` are rules in a file, which a team changes without a deployment.
 - `http/` and `integrations/` limit web applications and clients.
 - `service/` is the HTTP service, and `playground/` its page. `cli`, which `__main__` also runs, is the command line:
   `commands` has `hit`, `peek` and `reset`, `simulate/` the simulation, and `subcommands` what all commands share.

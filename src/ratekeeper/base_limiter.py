@@ -12,11 +12,12 @@ from ratekeeper import arguments, flows, queues, stores, waiting
 from ratekeeper.algorithms.rule import Rule
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Decision
+from ratekeeper.enforcement import Enforcement
 from ratekeeper.fallback import Fallback, OnError, ReentrantCalls
 from ratekeeper.leases import Leases
 from ratekeeper.notices import Notices
-from ratekeeper.rules import Rules, share_of
-from ratekeeper.ruleset import Costs, Keys, Ruleset, Shadow, StoredBy
+from ratekeeper.rules import Rules
+from ratekeeper.ruleset import Costs, Keys, LimiterRules, Ruleset, RulesSource, Shadow, StoredBy
 from ratekeeper.stores.protocol import Demand, Layer, Outcome, Store
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class BaseLimiter:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: Rules | RulesSource,
         store: str | Store = "memory://",
         *,
         clock: Clock | None = None,
@@ -65,7 +66,11 @@ class BaseLimiter:
         )
         arguments.check_switch("enabled", enabled)
         arguments.check_stored_by(stored_by)
-        self._ruleset = Ruleset(rules, prefix, group, stored_by, shadow)
+        self._ruleset: LimiterRules
+        if hasattr(rules, "ruleset"):
+            self._ruleset = rules.ruleset(prefix)
+        else:
+            self._ruleset = Ruleset(rules, prefix, group, stored_by, shadow)
         bindings = self._ruleset.bindings
         share = arguments.check_share(local_share)
         lease = arguments.check_lease(lease, [binding.rule for binding in bindings])
@@ -76,24 +81,19 @@ class BaseLimiter:
         self._enabled = enabled
         self._notices = notices or Notices()
         self._on_decision = on_decision
-        self._below: Layer
-        shares = {binding: binding._replace(rule=share_of(binding.rule, share)) for binding in bindings}
-        unbind = weakref.finalize(self._ruleset, store.unbind, bindings)
-        unbind.atexit = False
+        options: Any = {"on_error": on_error, "deadline": deadline, "clock": clock, "notices": self._notices}
+        fallback = partial(Fallback, self._store_layer, store, share=share, run=self._run_flow, **options)
+        self._below = fallback() if store.may_be_away else ReentrantCalls(self._store_layer, fallback)
+        unbind = self._ruleset.enforce(Enforcement(store, self._below, clock, share))
         try:
-            for binding in bindings:
-                store.bind(binding, clock)
-            options: Any = {"on_error": on_error, "deadline": deadline, "clock": clock, "notices": self._notices}
-            fallback = partial(Fallback, self._store_layer, store, shares=shares, run=self._run_flow, **options)
-            self._below = fallback() if store.may_be_away else ReentrantCalls(self._store_layer, fallback)
             self._layer: Layer = self._below
             self._leases: Leases | None = None
             if lease is not None and store.may_be_away:
                 self._layer = self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
             self._queues = queues.queues_of(store)
-            below = self._below if store.may_be_away else self._store_layer
+            below: Layer = self._below if store.may_be_away else self._store_layer
             self._waiting = waiting.Waiting(self._ruleset, below, self._queues, clock, self._leases)
-            self._tells = on_decision is not None or bool(self._ruleset.shadow)
+            self._tells = on_decision is not None or self._ruleset.may_shadow
             is_plain = enabled and not self._tells and self._leases is None and len(bindings) == 1
             self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
             _in_use.add(weakref.ref(self, _in_use.discard))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import RuleAnswer
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.flows import Flow
 from ratekeeper.notices import Notices
+from ratekeeper.rules import share_of
 from ratekeeper.stores.breaker import PROBE_US
 from ratekeeper.stores.memory import MemoryStore
 from ratekeeper.stores.protocol import Binding, Demand, Layer, Outcome, Snapshot, Store
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 OnError = Literal["local", "open", "closed", "raise"]
 _CONSEQUENCES = {
@@ -21,6 +25,8 @@ _CONSEQUENCES = {
     "open": "everything is admitted",
     "closed": "everything is denied",
 }
+NOTHING_ASKED = Outcome(0, ())
+"""The answer to a request that asks nothing of the store."""
 _NO_FORECAST = "those who wait are refused once their timeout has passed, not as soon as it is hopeless"
 
 
@@ -32,14 +38,14 @@ class Fallback:
         layer: Layer,
         store: Store,
         *,
-        shares: Mapping[Binding, Binding],
+        share: Fraction,
         on_error: OnError,
         deadline: float,
         clock: Clock | None,
         notices: Notices,
         run: Callable[[Flow[Snapshot]], Snapshot | Awaitable[Snapshot]],
     ) -> None:
-        """`layer` is the layer below; `shares` maps each rule to what this process enforces while it is away.
+        """`layer` is the layer below; `share` is the part of the limits that this process enforces while it is away.
 
         `run` drives a flow, in a thread or in a task.
         """
@@ -49,13 +55,15 @@ class Fallback:
         self._run = run
         self._deadline_ns = int(deadline * 1e9)
         self._local = stand_in_of(store, clock)
-        self._shares = {id(binding): share for binding, share in shares.items()}
-        weakref.finalize(self, self._local.unbind, tuple(self._shares.values())).atexit = False
-        for binding in self._shares.values():
-            self._local.bind(binding, clock)
+        self._clock = clock
+        self._share = share
+        self._shares: dict[int, tuple[Binding, Binding]] = {}  # by the binding's id: it, and its share in `_local`
+        weakref.finalize(self, _unbind, self._local, self._shares).atexit = False
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
         """Let the store decide, or its stand-in if the store is away."""
+        if not demands:
+            return NOTHING_ASKED
         receipt = demands[0].receipt
         if receipt is not None and receipt.degraded:
             return self.stand_in(demands)  # the fallback was charged, not the store
@@ -89,8 +97,20 @@ class Fallback:
 
     def forget(self, bindings: Sequence[Binding]) -> Awaitable[None] | None:
         """Forget every key of these rules, here and in the store; raise StoreUnavailable if the store is away."""
-        self._local.forget(tuple(self._shares.values()))
+        known = (self._shares.get(id(binding)) for binding in bindings)
+        self._local.forget([each[1] for each in known if each is not None])
         return self._layer.forget(bindings)
+
+    def release(self, bindings: Sequence[Binding]) -> None:
+        """Note that rules have ended. Garbage collection may call this at any moment."""
+        known = [self._shares.pop(id(binding), None) for binding in bindings]
+        ended = [each[1] for each in known if each is not None]
+        if ended:
+            self._local.unbind(ended)
+
+    def set_on_error(self, on_error: OnError) -> None:
+        """Say what decisions are while the store cannot answer."""
+        self._on_error = on_error
 
     def instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Outcome:
         """Decide without the store, which raised `error`, or raise it again if `on_error` is "raise"."""
@@ -106,10 +126,10 @@ class Fallback:
     def stand_in(self, demands: Sequence[Demand]) -> Outcome:
         """Decide without the store."""
         on_error = self._on_error
-        asked = self._of_share(demands)
-        if on_error != "local":
-            asked = [_as_peek(demand) for demand in asked]
         try:
+            asked = self._of_share(demands)
+            if on_error != "local":
+                asked = [_as_peek(demand) for demand in asked]
             outcome = self._local.execute(asked)
         except StoreUnavailable:  # even its stand-in is in the middle of a call of this thread
             outcome, on_error = Outcome(0, []), "closed" if on_error == "local" else on_error
@@ -123,8 +143,23 @@ class Fallback:
 
     def _of_share(self, demands: Sequence[Demand]) -> list[Demand]:
         """Return the demands with this process's share of the limits; only the store gives back what it was charged."""
-        shares = [demand._replace(binding=self._shares[id(demand.binding)]) for demand in demands]
+        shares = [demand._replace(binding=self._share_of(demand.binding)) for demand in demands]
         return [demand if demand.receipt is None or demand.receipt.degraded else _as_peek(demand) for demand in shares]
+
+    def _share_of(self, binding: Binding) -> Binding:
+        """Return this process's share of a rule; it is bound when it is needed, for rules may come and go."""
+        known = self._shares.get(id(binding))
+        if known is None:
+            share = binding._replace(rule=share_of(binding.rule, self._share))
+            self._local.bind(share, self._clock)
+            known = self._shares.setdefault(id(binding), (binding, share))  # one C call: other threads get the same
+            if known[1] is not share:
+                self._local.unbind([share])
+        return known[1]
+
+
+def _unbind(local: MemoryStore, shares: Mapping[int, tuple[Binding, Binding]]) -> None:
+    local.unbind([share for _, share in shares.values()])
 
 
 class ReentrantCalls:
@@ -134,7 +169,7 @@ class ReentrantCalls:
     another call of the same thread, and that call cannot go on until the second one returns.
     """
 
-    __slots__ = ("_execute", "_fallback", "_layer", "_make_fallback", "snapshot")
+    __slots__ = ("_execute", "_fallback", "_layer", "_make_fallback", "_on_error", "snapshot")
 
     def __init__(self, store: Layer, fallback: Callable[[], Fallback]) -> None:
         """`fallback` makes the layer that decides such calls, once there is one."""
@@ -143,9 +178,12 @@ class ReentrantCalls:
         self.snapshot = store.snapshot
         self._make_fallback = fallback
         self._fallback: Fallback | None = None
+        self._on_error: OnError | None = None  # if it has changed
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
         """Let the store decide, or its stand-in in the middle of another call."""
+        if not demands:
+            return NOTHING_ASKED
         receipt = demands[0].receipt
         if receipt is not None and receipt.degraded:
             return self._prepared().stand_in(demands)
@@ -158,10 +196,24 @@ class ReentrantCalls:
         """Forget every key of these rules, also those that the stand-in counts."""
         return self._layer.forget(bindings) if self._fallback is None else self._fallback.forget(bindings)
 
+    def release(self, bindings: Sequence[Binding]) -> None:
+        """Note that rules have ended. Garbage collection may call this at any moment."""
+        if self._fallback is not None:
+            self._fallback.release(bindings)
+
+    def set_on_error(self, on_error: OnError) -> None:
+        """Say what decisions are in the middle of another call."""
+        self._on_error = on_error
+        if self._fallback is not None:
+            self._fallback.set_on_error(on_error)
+
     def _prepared(self) -> Fallback:
-        if self._fallback is None:
-            self._fallback = self._make_fallback()
-        return self._fallback
+        fallback = self._fallback
+        if fallback is None:
+            fallback = self._fallback = self._make_fallback()
+            if self._on_error is not None:
+                fallback.set_on_error(self._on_error)
+        return fallback
 
 
 def _as_peek(demand: Demand) -> Demand:

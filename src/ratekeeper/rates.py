@@ -47,7 +47,7 @@ _SPELLINGS = {
     "month": ("mo", "month"),
     "year": ("y", "yr", "year"),
 }
-_UNITS = {
+UNITS = {
     spelling + plural: _UNIT_US[unit]
     for unit, words in _SPELLINGS.items()
     for spelling in words
@@ -247,7 +247,7 @@ def _duration_us(text: str, context: str, *, bare_units: bool = False) -> Fracti
             raise InvalidRule(
                 f"{context}: cannot read {show(text[position:])} as a duration; write '250ms', '1m' or '1h30m'"
             )
-        unit = _UNITS.get(match[2] if match[2] in _UNITS else match[2].lower())
+        unit = UNITS.get(match[2] if match[2] in UNITS else match[2].lower())
         if unit is None:
             raise InvalidRule(f"{context}: unknown unit {show(match[2])}; use {ACCEPTED_UNITS}")
         if len(match[1] or "") > _MOST_DIGITS:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ratekeeper.decision import Decision
 from ratekeeper.flows import Flow, run, run_async
 from ratekeeper.queues import Queues
-from ratekeeper.ruleset import Costs, Keys, Ruleset, give_backs
+from ratekeeper.ruleset import Costs, Keys, LimiterRules, give_backs
 from ratekeeper.stores.protocol import Demand, Layer, Outcome
 
 
@@ -16,7 +16,7 @@ class _Reservation:
 
     def __init__(  # noqa: PLR0917 - only limiters make reservations
         self,
-        ruleset: Ruleset,
+        ruleset: LimiterRules,
         layer: Layer,
         queues: Queues,
         key: Keys,
@@ -27,7 +27,7 @@ class _Reservation:
         """`outcome` is the answers to the demands; None if no store was asked."""
         self.decision = decision
         """The decision on the hit."""
-        self._ruleset = ruleset
+        self._ruleset = ruleset.of(demands)
         self._layer = layer
         self._queues = queues
         self._key = key

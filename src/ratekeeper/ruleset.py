@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from ratekeeper import arguments, keys
 from ratekeeper.algorithms.rule import Rule
 from ratekeeper.decision import NO_LAYERS, NO_LIMIT, Decision, RuleAnswer
+from ratekeeper.enforcement import Enforcement
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.rules import Rules, named
@@ -22,6 +24,72 @@ Shadow = bool | Iterable[str]
 _Answer = TypeVar("_Answer")
 _MICROSECONDS = 1_000_000
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
+
+
+class LimiterRules(Protocol):
+    """What a limiter asks of its rules: a `Ruleset`, or rules that may change while the limiter is in use."""
+
+    @property
+    def bindings(self) -> Sequence[Binding]:
+        """The rules, as stores know them."""
+
+    @property
+    def rules(self) -> dict[str, Rule]:
+        """The rules, by name."""
+
+    @property
+    def shadow(self) -> frozenset[str]:
+        """The names of the rules that are only tried out: they deny nothing."""
+
+    @property
+    def may_shadow(self) -> bool:
+        """Whether a rule is ever only tried out."""
+
+    @property
+    def shapes(self) -> bool:
+        """Whether an admitted request may have to wait for its departure."""
+
+    def enforce(self, enforcement: Enforcement) -> Callable[[], object]:
+        """Put the rules in force until they are garbage-collected, or until the result is called."""
+
+    def demands(self, operation: Operation, key: Any, cost: Any = 1) -> list[Demand]:
+        """Check a call's key and cost, and return a demand for each rule that applies."""
+
+    def costs(self, argument: str, cost: Costs) -> dict[str, int]:
+        """Check a cost for all rules, or a mapping of costs, and return the cost of each rule that has one."""
+
+    def decision(self, demands: Sequence[Demand], outcome: Outcome) -> Decision:
+        """Make one decision from the answers to the demands that bind."""
+
+    def switched_off(self, demands: Sequence[Demand]) -> Decision:
+        """Admit everything, as if all keys were untouched."""
+
+    def inspections(self, demands: Sequence[Demand], inspections: Sequence[Inspection]) -> dict[str, Inspection]:
+        """Return the inspection of each rule's key, by the rule's name."""
+
+    def of(self, demands: Sequence[Demand]) -> RulesOfCharge:
+        """Return the rules that made these demands, however the rules have changed meanwhile."""
+
+
+class RulesOfCharge(Protocol):
+    """What a reservation asks of the rules that charged it."""
+
+    @property
+    def rules(self) -> dict[str, Rule]:
+        """The rules, by name."""
+
+    def costs(self, argument: str, cost: Costs) -> dict[str, int]:
+        """Check a cost for all rules, or a mapping of costs, and return the cost of each rule that has one."""
+
+    def demands(self, operation: Operation, key: Any, cost: Any) -> list[Demand]:
+        """Return the demands for another operation on the same keys."""
+
+
+class RulesSource(Protocol):
+    """Makes the rules of limiters, which it may change later."""
+
+    def ruleset(self, prefix: str) -> LimiterRules:
+        """Return the rules of a new limiter whose stored keys begin with this prefix."""
 
 
 class Ruleset:
@@ -41,12 +109,25 @@ class Ruleset:
         )
         self.shadow = arguments.check_shadow(shadow, [binding.name for binding in self.bindings])
         """The names of the rules that are only tried out: they deny nothing."""
+        self.may_shadow = bool(self.shadow)
         self._each = tuple((binding, binding.name not in self.shadow) for binding in self.bindings)
         self._may_meet = len({binding.space for binding in self.bindings}) < len(self.bindings)
         if self._may_meet and self.shadow:
             self._check_those_that_meet()
         self.shapes = any(binding.rule.shapes for binding, binds in self._each if binds)
         self._only = self.bindings[0] if len(self.bindings) == 1 else None
+
+    def enforce(self, enforcement: Enforcement) -> Callable[[], object]:
+        """Put the rules in force until they are garbage-collected, or until the result is called."""
+        unbind = weakref.finalize(self, enforcement.unbind, self.bindings)
+        unbind.atexit = False
+        try:
+            for binding in self.bindings:
+                enforcement.bind(binding)
+        except BaseException:
+            unbind()
+            raise
+        return unbind
 
     @property
     def rules(self) -> dict[str, Rule]:
@@ -99,6 +180,10 @@ class Ruleset:
     def switched_off(self, demands: Sequence[Demand]) -> Decision:
         """Admit everything, as if all keys were untouched."""
         return self.decision(demands, Outcome(0, list(map(_untouched, demands))))
+
+    def of(self, demands: Sequence[Demand]) -> Ruleset:  # noqa: ARG002 - they never change
+        """Return the rules that made these demands."""
+        return self
 
     def _check_those_that_meet(self) -> None:
         """Raise InvalidRule if rules that are stored as one are not tried out together: they are charged together."""

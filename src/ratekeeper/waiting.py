@@ -10,13 +10,14 @@ from typing import Any, cast
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule, RateLimited, StoreUnavailable
+from ratekeeper.fallback import NOTHING_ASKED
 from ratekeeper.flows import Flow, if_abandoned, run_async
 from ratekeeper.forecasts import Outlook
 from ratekeeper.leases import Leases
 from ratekeeper.queues import AsyncWaiter, Place, Queues, Waiter
 from ratekeeper.rates import show
 from ratekeeper.reservations import undo
-from ratekeeper.ruleset import Ruleset, give_backs
+from ratekeeper.ruleset import LimiterRules, give_backs
 from ratekeeper.stores.protocol import Demand, Layer, Outcome, Snapshot
 
 _FOR_EVER = 10**10  # seconds: three centuries
@@ -29,7 +30,7 @@ class Waiting:
     """How the callers of one limiter wait: each runs the flow `wait` with its own waiter."""
 
     def __init__(
-        self, ruleset: Ruleset, layer: Layer, queues: Queues, clock: Clock | None, leases: Leases | None = None
+        self, ruleset: LimiterRules, layer: Layer, queues: Queues, clock: Clock | None, leases: Leases | None = None
     ) -> None:
         """`layer` is the layer below the leases: a waiter first gives back the units that `leases` hold of its keys."""
         self.queues = queues
@@ -51,8 +52,11 @@ class Waiting:
                 yield from self._leases.end(demand.key)
         binding = _that_bind(demands)  # the others keep nobody waiting
         if not binding:
-            outcome = yield self._hit(demands)
-            return self._ruleset.decision(demands, outcome), outcome
+            outcome = (yield self._hit(demands)) if demands else NOTHING_ASKED
+            decision = self._ruleset.decision(demands, outcome)
+            if not decision.allowed:  # blocked
+                raise RateLimited(decision)
+            return decision, outcome
         for demand in binding:
             if demand.cost > demand.binding.rule.limit:
                 raise RateLimited((yield from self._standing(demands)))

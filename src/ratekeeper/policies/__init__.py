@@ -1,0 +1,36 @@
+"""Policies: named sets of rules in a file, which a team changes without a deployment.
+
+    >>> from ratekeeper.policies import Policies
+    >>> policies = Policies.load('{"policies": {"api": {"rules": [{"name": "all", "limit": "9/s", "key": "all"}]}}}')
+    >>> policies.limiter("api").hit({}).remaining
+    8
+
+Reading order:
+
+- `model` is what a file says: policies, rules, overrides. `conditions` are its `when`, `templates` its keys and costs,
+  and `attributes` what a request says of itself.
+- `documents` reads a file as plain data with the line of every value, by way of `text_lines` (TOML and JSON) and
+  `yaml_reading`. `build` makes the model from it and finds all `mistakes`.
+- `policy_rules` turns a call into demands on a store, as a limiter's ruleset does; `overrides` finds the one that
+  counts, and `runtime_overrides` are those that come and go without the file.
+- `policies` is what applications use: it makes limiters, and changes what they follow.
+
+A *version* is a policy with its overrides as one limiter enforces it; each call is decided by one version.
+"""
+
+from ratekeeper.policies.attributes import InvalidAttribute
+from ratekeeper.policies.mistakes import InvalidPolicies, Mistake
+from ratekeeper.policies.model import Override, Policy, PolicyRule
+from ratekeeper.policies.policies import Policies
+from ratekeeper.policies.runtime_overrides import RuntimeOverride
+
+__all__ = [
+    "InvalidAttribute",
+    "InvalidPolicies",
+    "Mistake",
+    "Override",
+    "Policies",
+    "Policy",
+    "PolicyRule",
+    "RuntimeOverride",
+]

@@ -1,0 +1,139 @@
+"""Conditions on attributes: what `when` says, compiled so that a request is compared in linear time.
+
+>>> when = When({"method": ("POST", "PUT"), "path": ("/v1/*",)})
+>>> when.matches({"method": "POST", "path": "/v1/items"}), when.matches({"method": "POST"})
+(True, False)
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ratekeeper.http.address import IpNetwork, parse_address
+from ratekeeper.http.url_paths import normalized
+from ratekeeper.policies.attributes import Texts, known_name
+
+Size = tuple[int, int]
+"""The size of a network: the version of its addresses, and how many of their last bits may differ."""
+
+_MAX_ADDRESS = 64  # characters
+
+
+class When:
+    """All conditions that a request must meet. `given` has the patterns of each attribute, as they were written."""
+
+    __slots__ = ("_patterns", "given")
+
+    def __init__(self, given: Mapping[str, Sequence[str]]) -> None:
+        self.given = dict(given)
+        self._patterns = tuple((known_name(name), Patterns(known_name(name), texts)) for name, texts in given.items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, When) and self.given == other.given
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.given.items()))
+
+    def __repr__(self) -> str:
+        return f"When({self.given})"
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={' or '.join(map(str, texts))}" for name, texts in self.given.items()) or "always"
+
+    def matches(self, attributes: Texts) -> bool:
+        """Tell whether each named attribute is there and matches one of its patterns."""
+        for name, patterns in self._patterns:
+            text = attributes.get(name)
+            if text is None or not patterns.match(name, text):
+                return False
+        return True
+
+    @property
+    def indexable(self) -> Iterator[tuple[str, Patterns]]:
+        """The attributes, each with its patterns, that can be looked up: those without wildcards."""
+        return ((name, patterns) for name, patterns in self._patterns if not patterns.wildcards)
+
+
+class Patterns:
+    """The patterns of one attribute, one of which must match."""
+
+    __slots__ = ("networks", "texts", "wildcards")
+
+    def __init__(self, name: str, patterns: Sequence[str]) -> None:
+        self.texts: set[str] = set()
+        self.wildcards: list[list[str]] = []
+        self.networks: dict[Size, set[int]] = {}
+        for pattern in (each for given in patterns for each in _as_compared(name, given)):
+            network = as_network(pattern)
+            if network is not None:
+                shift = network.max_prefixlen - network.prefixlen
+                self.networks.setdefault((network.version, shift), set()).add(int(network.network_address) >> shift)
+            elif "*" in pattern:
+                self.wildcards.append(pattern.split("*"))
+            else:
+                self.texts.add(pattern)
+
+    def match(self, name: str, text: str) -> bool:
+        """Tell whether one of the patterns matches."""
+        if name == "path":
+            text = text.casefold()
+        return (
+            text in self.texts
+            or (bool(self.wildcards) and any(_fits(pieces, text) for pieces in self.wildcards))
+            or (
+                bool(self.networks)
+                and any(number in self.networks[size] for size, number in within(text, self.networks))
+            )
+        )
+
+
+def within(text: str, sizes: Iterable[Size]) -> Iterator[tuple[Size, int]]:
+    """Return the networks of these sizes that an address, or a network, is within."""
+    network = as_network(text)
+    if network is not None:
+        first, last = int(network.network_address), int(network.broadcast_address)
+        for size in sizes:
+            version, shift = size
+            if version == network.version and first >> shift == last >> shift:
+                yield size, first >> shift
+
+
+@functools.lru_cache(maxsize=4096)
+def as_network(text: str) -> IpNetwork | None:
+    """Read an address or a network; None if it is neither. An IPv4-mapped IPv6 address is read as IPv4."""
+    if len(text) > _MAX_ADDRESS or not text or not (text[0].isalnum() or text[0] in ":["):
+        return None
+    try:
+        if "/" in text:
+            return ipaddress.ip_network(text)
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    known = parse_address(str(address))  # without a zone or a mapping
+    return None if known is None else ipaddress.ip_network(known)
+
+
+def _as_compared(name: str, pattern: str) -> list[str]:
+    """Return what a pattern is compared as: a method in upper case, a path as routes read it."""
+    if name == "method":
+        return [pattern.upper()]
+    if name != "path":
+        return [pattern]
+    path = normalized(pattern).casefold()
+    return [path, path[:-2]] if path.endswith("/*") and path != "/*" else [path]
+
+
+def _fits(pieces: Sequence[str], text: str) -> bool:
+    """Tell whether the pieces between the wildcards are found in the text, in order."""
+    first, last = pieces[0], pieces[-1]
+    if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for piece in pieces[1:-1]:
+        at = text.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True

@@ -1,0 +1,72 @@
+"""Policies as frozen values: what a file says, once it has been read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ratekeeper import rates
+from ratekeeper.algorithms import Rule
+from ratekeeper.fallback import OnError
+from ratekeeper.policies.conditions import When
+from ratekeeper.policies.templates import CostTemplate, KeyTemplate
+
+Word = Literal["unlimited", "blocked"]
+Limit = Rule | Word
+Effect = Mapping[str, Limit] | Word
+"""What an override puts in place of the rules' own limits: by rule, or one word for all rules."""
+
+ALWAYS = When({})
+
+
+@dataclass(frozen=True)
+class PolicyRule:
+    """One rule of a policy."""
+
+    name: str
+    limit: Limit
+    key: KeyTemplate
+    when: When = ALWAYS
+    cost: CostTemplate | None = None
+    shadow: bool = False
+
+
+@dataclass(frozen=True)
+class Override:
+    """Other limits for the requests that meet its conditions."""
+
+    when: When
+    limits: Effect
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A named set of rules that are decided together."""
+
+    name: str
+    rules: tuple[PolicyRule, ...]
+    overrides: tuple[Override, ...] = ()
+    on_error: OnError | None = None
+    shadow: bool = False
+
+    @property
+    def in_shadow(self) -> frozenset[str]:
+        """The names of the rules that are only tried out."""
+        return frozenset(rule.name for rule in self.rules if self.shadow or rule.shadow)
+
+
+def limit_text(limit: Limit) -> str:
+    """Write a limit as a file has it."""
+    return limit if isinstance(limit, str) else limit.text
+
+
+def stored_name(policy: str, rule: str, limit: Rule) -> str:
+    """Return the name under which a rule's usage is stored.
+
+    A changed limit takes the usage over where it has the same meaning. In a bucket it always has; a window's count
+    means nothing to another window, and so each window has a name of its own.
+    """
+    name = f"{policy}/{rule}"
+    is_windowed = any(field.kind == "window" for field in limit.fields)
+    return f"{name}/{rates.duration_text(limit.window_us)}" if is_windowed else name
