@@ -215,6 +215,7 @@ MAY_IMPORT = {
         "decision errors flows http.held_requests http.http_limiter http.request http.route_limits keys reservations"
     ),
     "http.reports": "decision http.admission http.headers http.request",
+    "http.users": "",
     "http.gate": (
         "arguments clock errors fallback flows http.admission http.client_keys http.exemptions http.headers "
         "http.held_requests http.http_limiter http.matching http.problem http.reports http.request http.route_limits "
@@ -254,13 +255,15 @@ MAY_IMPORT = {
     "policies": ("policies.attributes policies.mistakes policies.model policies.policies policies.runtime_overrides"),
     # frameworks and clients
     "integrations": "",
-    "integrations.asgi": "http http.asgi_types http.headers http.reports http.routes http.url_paths",
-    "integrations.wsgi": "http http.headers http.reports http.routes",
-    "integrations.starlette": (
-        "decision errors http http.client_keys http.headers http.reports http.routes http.url_paths integrations.asgi "
-        "stores"
+    "integrations.asgi": (
+        "http http.asgi_types http.headers http.reports http.request http.routes http.url_paths http.users"
     ),
-    "integrations.fastapi": "http http.problem integrations.starlette",
+    "integrations.wsgi": "http http.headers http.reports http.request http.routes",
+    "integrations.starlette": (
+        "decision errors http http.asgi_types http.client_keys http.headers http.reports http.routes http.users "
+        "integrations integrations.asgi stores"
+    ),
+    "integrations.fastapi": "http http.problem http.routes integrations integrations.starlette rates",
     "integrations.views": "arguments http",
     "integrations.flask_settings": "errors http http.routes rates",
     "integrations.flask": (

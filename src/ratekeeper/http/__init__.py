@@ -3,7 +3,8 @@
 Reading order, server side:
 
 - `request`: a request as the rest sees it; each integration adapts its framework's own
-- `client_keys`, `address`: key functions, which say who is limited; `claims`: what a client claims, as a part of a key
+- `client_keys`, `address`: key functions, which say who is limited; `claims`: what a client claims, as a part of a key;
+  `users`: the id of a user
 - `headers`, `problem`: the headers of a response and the body of a denial; `structured` is the syntax of the headers
 - `http_limiter`: a limiter together with the headers that report its decisions
 - `routes`: a `Route` as an application writes it; `url_paths`: what its path matches; `route_limits`: the same with its

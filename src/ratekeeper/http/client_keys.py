@@ -27,6 +27,10 @@ KeyFunction = Callable[[Any], "Keys | Awaitable[Keys | None] | None"]
 """Returns the key of a request, or a mapping with a key for each rule."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_NO_USER = (
+    "by_user() has found no user (to limit anonymous requests by address, use first_of(by_user(), by_address()); if "
+    "users are signed in, docs/http.md says where each framework has them)"
+)
 _TOGETHER = "together:"  # begins a combination of keys that have parts of their own
 
 
@@ -50,7 +54,11 @@ def by_address(
 
 
 def by_user() -> Callable[[Request], str | Awaitable[str | None] | None]:
-    """Key by the signed-in user; anonymous requests have no key."""
+    """Key by the signed-in user; anonymous requests have no key.
+
+    In Starlette and FastAPI, that is `request.user` or `request.state.user`, or what the dependency `user=` of a
+    `RateLimit` returns.
+    """
 
     def key(request: Request) -> str | Awaitable[str | None] | None:
         user = request.user_id
@@ -62,6 +70,7 @@ def by_user() -> Callable[[Request], str | Awaitable[str | None] | None]:
     def named(user: str | None) -> str | None:
         return None if not user else claims.named("user", user)
 
+    key.why_none = _NO_USER  # type: ignore[attr-defined]
     return key
 
 
@@ -196,7 +205,14 @@ def within(scope_of: Callable[[Any], str], key: KeyFunction) -> KeyFunction:
             return {rule: together([scope_of(request), own]) for rule, own in found.items()}
         return None if found is None else together([scope_of(request), found])
 
+    scoped.why_none = why_none(key)  # type: ignore[attr-defined]
     return scoped
+
+
+def why_none(key: KeyFunction) -> str:
+    """Return why a key function returns no key."""
+    why: str = getattr(key, "why_none", "a request has no key")
+    return why
 
 
 def method_of(request: Request) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, MutableMapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
 class Request(Protocol):
-    """A request. Integrations adapt their framework's request; every value is computed only when it is used."""
+    """A request. Integrations adapt their framework's request; every value is computed only when it is used.
+
+    All functions of one integration get the same kind of request, which has everything that the framework's own has.
+    """
 
     @property
     def method(self) -> str:
@@ -32,8 +35,31 @@ class Request(Protocol):
     def raw(self) -> Any:
         """The framework's own object: an ASGI scope, a WSGI environ or a request."""
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, by their names in any case."""
+
     def header(self, name: str) -> Sequence[str]:
         """Return the values of a header, one for each header line; `name` is in lower case."""
+
+
+class HeaderMapping(Mapping[str, str]):
+    """Headers by their names in any case; the values of several lines with one name are joined by commas."""
+
+    def __init__(self, lines: Iterable[tuple[str, str]]) -> None:
+        self._values: dict[str, str] = {}
+        for name, value in lines:
+            lower = name.lower()
+            self._values[lower] = f"{self._values[lower]}, {value}" if lower in self._values else value
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 def root_of(request: Request) -> str:

@@ -10,7 +10,7 @@ from ratekeeper import arguments
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.chosen_rules import chosen
-from ratekeeper.http.client_keys import KeyFunction, check_function, method_of, of_request, within
+from ratekeeper.http.client_keys import KeyFunction, check_function, method_of, of_request, why_none, within
 from ratekeeper.http.http_limiter import BLOCKED, HttpLimiter
 from ratekeeper.http.request import Reply, Request
 from ratekeeper.http.routes import CostFunction, Deny, Route, SettleFunction, is_rules_function
@@ -156,7 +156,7 @@ class RouteLimit:
 
     def note_no_key(self, error: Exception | None = None) -> None:
         """Count a request without a key, and log the first one."""
-        why = "a request has no key" if error is None else "the key function failed"
+        why = why_none(self.key) if error is None else "the key function failed"
         if self.unidentified == "deny":
             self.log_once(f"{why}: such requests are denied", error)
         elif self.unidentified == "shared":

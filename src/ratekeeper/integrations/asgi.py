@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,10 @@ from ratekeeper.http import Admission, Answer, AsyncGate, Reply, Route
 from ratekeeper.http.asgi_types import AsgiApp, Message, Receive, Scope, Send
 from ratekeeper.http.headers import NAMES, encode
 from ratekeeper.http.reports import Report
+from ratekeeper.http.request import HeaderMapping
 from ratekeeper.http.routes import Limit
 from ratekeeper.http.url_paths import below
+from ratekeeper.http.users import user_id
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -58,7 +60,7 @@ class RateLimitMiddleware:
                 await self.app(scope, receive, self._closing(send) if kind == "lifespan" else send)
             return
         gate = self.gate
-        request = ScopeRequest(scope, self._root_path)
+        request = self.adapt(scope, self._root_path)
         admission = await gate.admit(request, correctable=False)
         if admission is None:
             await self.app(scope, receive, send)
@@ -72,6 +74,11 @@ class RateLimitMiddleware:
             await self._settle(request, admission, receive, send)
         else:  # nearly always
             await self.app(scope, receive, _telling(gate.report(request, admission), send))
+
+    @staticmethod
+    def adapt(scope: Scope, own_root_path: str) -> ScopeRequest:
+        """Return the request that the gate and the application's functions get."""
+        return ScopeRequest(scope, own_root_path)
 
     async def _settle(self, request: ScopeRequest, admission: Admission, receive: Receive, send: Send) -> None:
         """Serve a request, and settle its cost if the route has a settle function."""
@@ -148,53 +155,50 @@ def _own_root_path(app: Any) -> str:
 class ScopeRequest:
     """An ASGI scope as a request of `ratekeeper.http`."""
 
-    __slots__ = ("_own_root_path", "raw")
+    __slots__ = ("_own_root_path", "scope")
 
     def __init__(self, scope: Scope, own_root_path: str = "") -> None:
         """`own_root_path` is the one that the application sets, whatever the server says."""
-        self.raw = scope
+        self.scope: Scope = scope
         self._own_root_path = own_root_path
 
     @property
+    def raw(self) -> Scope:
+        return self.scope
+
+    @property
     def method(self) -> str:
-        return self.raw.get("method", "WEBSOCKET")  # type: ignore[no-any-return]
+        return self.scope.get("method", "WEBSOCKET")  # type: ignore[no-any-return]
 
     @property
     def path(self) -> str:
-        return below(self.root_path, self.raw["path"])
+        return below(self.root_path, self.scope["path"])
 
     @property
     def root_path(self) -> str:
-        return self._own_root_path or self.raw.get("root_path") or ""
+        return self._own_root_path or self.scope.get("root_path") or ""
 
     @property
     def context(self) -> Scope:
-        return self.raw
+        return self.scope
 
     @property
     def peer(self) -> str | None:
-        client = self.raw.get("client")
+        client = self.scope.get("client")
         return client[0] if client else None
 
     @property
     def user_id(self) -> str | None:
-        return user_id(self.raw.get("user"))
+        """The user that an authentication middleware has put in the scope, or the one in the request's state."""
+        return user_id(self.scope.get("user")) or user_id(self.scope.get("state", {}).get("user"))
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return HeaderMapping((name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"])
 
     def header(self, name: str) -> Sequence[str]:
         wanted = name.encode("latin-1")
-        return [value.decode("latin-1") for known, value in self.raw["headers"] if known == wanted]
-
-
-def user_id(user: Any) -> str | None:
-    """Return the id of the user that an authentication middleware has put in the scope."""
-    if user is None or isinstance(user, str):
-        return user
-    if not getattr(user, "is_authenticated", True):
-        return None
-    try:
-        return str(user.identity)
-    except (AttributeError, NotImplementedError):  # as Starlette's SimpleUser
-        return str(user.display_name)
+        return [value.decode("latin-1") for known, value in self.scope["headers"] if known == wanted]
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, reply: Reply) -> None:

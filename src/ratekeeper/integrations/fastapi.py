@@ -6,16 +6,24 @@
 `document(app)` adds the 429 responses to the application's OpenAPI schema.
 """
 
+import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import FastAPI, Response, routing
+from fastapi import Depends, FastAPI, Response, routing
 from starlette.requests import HTTPConnection
 
 from ratekeeper.http import Admission
 from ratekeeper.http.problem import PROBLEM_TYPE
+from ratekeeper.http.routes import Limit
 from ratekeeper.integrations import starlette
 from ratekeeper.integrations.starlette import Connection, RateLimitExceeded, RateLimitMiddleware, Route, limited, tell
+from ratekeeper.rates import show
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ratekeeper.http import Options
 
 __all__ = [
     "RESPONSES",
@@ -29,12 +37,40 @@ __all__ = [
 ]
 
 
-class RateLimit(starlette.RateLimit):
-    """A limit as a dependency; as a parameter, its value is the `Admission` to pass to `correct`."""
+async def _nobody() -> None:
+    """Return no user. FastAPI would take a parameter that is no dependency from the query, where anyone can set it."""
 
-    async def __call__(self, connection: HTTPConnection, response: Response) -> Admission | None:
+
+class RateLimit(starlette.RateLimit):
+    """A limit as a dependency; as a parameter, its value is the `Admission` to pass to `correct`.
+
+    `user` is a dependency that returns the signed-in user, for `by_user()`.
+    """
+
+    def __init__(
+        self,
+        limit: Limit,
+        *,
+        user: Callable[..., Any] | None = None,
+        name: str | None = None,
+        **options: "Unpack[Options]",
+    ) -> None:
+        super().__init__(limit, name=name, **options)
+        if user is None:
+            return
+        if not callable(user):
+            raise TypeError(f"user must be a dependency that returns the user, not {show(user)}")
+        signature = inspect.signature(self.__call__)
+        *others, last = signature.parameters.values()
+        self.__signature__ = signature.replace(
+            parameters=[*others, last.replace(annotation=Annotated[Any, Depends(user)])]
+        )
+
+    async def __call__(
+        self, connection: HTTPConnection, response: Response, user: Annotated[Any, Depends(_nobody)] = None
+    ) -> Admission | None:
         """Admit a request, or raise `RateLimitExceeded`."""
-        admission = await self.admit(connection)
+        admission = await self.admit(connection, user=user)
         tell(response, connection)
         return admission
 

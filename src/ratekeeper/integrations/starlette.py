@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -21,12 +21,14 @@ from ratekeeper import stores
 from ratekeeper.decision import Decision
 from ratekeeper.errors import RateLimited
 from ratekeeper.http import Admission, AsyncGate, Reply, Route, by_address
-from ratekeeper.http.client_keys import KeyFunction, check_function, together
+from ratekeeper.http.asgi_types import Scope
+from ratekeeper.http.client_keys import of_request, within
 from ratekeeper.http.headers import Fields
 from ratekeeper.http.reports import reported
 from ratekeeper.http.routes import Limit
-from ratekeeper.http.url_paths import below
-from ratekeeper.integrations.asgi import RateLimitMiddleware, user_id
+from ratekeeper.http.users import user_id
+from ratekeeper.integrations import asgi
+from ratekeeper.integrations.asgi import ScopeRequest
 from ratekeeper.stores import Store
 
 if TYPE_CHECKING:
@@ -43,39 +45,29 @@ _ADDED = {_CONNECTION: HTTPConnection, _RESPONSE: Response}
 _POLICY_VIOLATION = 1008
 
 
-class Connection(HTTPConnection):
-    """A Starlette request or WebSocket as a request of `ratekeeper.http`."""
+class Connection(ScopeRequest, HTTPConnection):
+    """A Starlette request or WebSocket, which is also a request of `ratekeeper.http`."""
 
-    @property
-    def method(self) -> str:
-        return self.scope.get("method", "WEBSOCKET")  # type: ignore[no-any-return]
+    headers = HTTPConnection.headers
 
-    @property
-    def path(self) -> str:
-        return below(self.root_path, self.scope["path"])
-
-    @property
-    def root_path(self) -> str:
-        return self.scope.get("root_path") or ""
-
-    @property
-    def context(self) -> MutableMapping[str, Any]:
-        return self.scope
-
-    @property
-    def peer(self) -> str | None:
-        return None if self.client is None else self.client.host
+    def __init__(self, scope: Scope, own_root_path: str = "", user: Any = None) -> None:
+        """`user` is the user that a dependency has found."""
+        HTTPConnection.__init__(self, scope)
+        ScopeRequest.__init__(self, scope, own_root_path)
+        self._user = user
 
     @property
     def user_id(self) -> str | None:
-        return user_id(self.scope.get("user"))
+        return user_id(self._user) or super().user_id
 
-    @property
-    def raw(self) -> Any:
-        return self.scope
 
-    def header(self, name: str) -> Sequence[str]:
-        return self.headers.getlist(name)
+class RateLimitMiddleware(asgi.RateLimitMiddleware):
+    """Limits an application of Starlette or FastAPI. `limit` and the options are those of `ratekeeper.http.Gate`."""
+
+    @staticmethod
+    def adapt(scope: Scope, own_root_path: str) -> Connection:
+        """Return the request that the gate and the application's functions get."""
+        return Connection(scope, own_root_path)
 
 
 class RateLimitExceeded(RateLimited, HTTPException):
@@ -99,7 +91,7 @@ class RateLimit:
             if option in options:
                 raise TypeError(f"{option} is an option of RateLimitMiddleware, not of a limit for single endpoints")
         if name is None:
-            options["key"] = _for_each_endpoint(options.get("key") or by_address())
+            options["key"] = within(_endpoint, of_request("key", options.get("key") or by_address()))
         else:
             options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{name}"
         url = options.get("store")
@@ -107,9 +99,12 @@ class RateLimit:
             options["store"] = _store(url)
         self.gate = AsyncGate(limit, **options)
 
-    async def admit(self, connection: HTTPConnection) -> Admission | None:
-        """Admit a request, after its delay if any, or raise `RateLimitExceeded`; None means that it is not limited."""
-        own = Connection(connection.scope)
+    async def admit(self, connection: HTTPConnection, *, user: Any = None) -> Admission | None:
+        """Admit a request, after its delay if any, or raise `RateLimitExceeded`; None means that it is not limited.
+
+        `user` is the user for `by_user()`, if the request itself does not tell who is signed in.
+        """
+        own = Connection(connection.scope, user=user)
         admission = await self.gate.admit(own)
         if admission is None:
             return None
@@ -190,25 +185,6 @@ def tell(response: Response | None, connection: HTTPConnection) -> None:
 def _answer(_: HTTPConnection, error: Exception) -> Response:
     reply: Reply = error.reply  # type: ignore[attr-defined]
     return Response(reply.body, reply.status, dict(reply.headers))
-
-
-def _for_each_endpoint(key: KeyFunction) -> KeyFunction:
-    """Prefix keys with the endpoint, so that each endpoint has its own usage."""
-    check_function("key", key)
-
-    def scoped(connection: Connection) -> Any:
-        found = key(connection)
-        return later(connection, found) if isinstance(found, Awaitable) else scope(connection, found)
-
-    async def later(connection: Connection, found: Awaitable[Any]) -> Any:
-        return scope(connection, await found)
-
-    def scope(connection: Connection, found: Any) -> Any:
-        if isinstance(found, Mapping):
-            return {rule: together([_endpoint(connection), own]) for rule, own in found.items()}
-        return None if found is None else together([_endpoint(connection), found])
-
-    return scoped
 
 
 def _endpoint(connection: Connection) -> str:

@@ -8,13 +8,14 @@ Streams pass through unchanged. A request that a shaping bucket holds occupies i
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper.http import Admission, Answer, Gate, Reply, Route
 from ratekeeper.http.headers import Fields
 from ratekeeper.http.reports import Report
+from ratekeeper.http.request import HeaderMapping
 from ratekeeper.http.routes import Limit
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EnvironRequest", "RateLimitMiddleware", "Route"]
 
+_WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")  # the headers whose variables do not begin with HTTP_
 MAX_HELD = 10  # the default of max_waiters here: each held request occupies a thread
 
 
@@ -88,7 +90,8 @@ class RateLimitMiddleware:
 class EnvironRequest:
     """A WSGI environ as a request of `ratekeeper.http`; `raw` is the framework's own request, if there is one.
 
-    WSGI servers join header lines with the same name, so a header has at most one value here.
+    It has all other attributes of the framework's request as well. WSGI servers join header lines with the same name,
+    so a header has at most one value here.
     """
 
     __slots__ = ("environ", "raw")
@@ -121,9 +124,21 @@ class EnvironRequest:
     def user_id(self) -> str | Awaitable[str | None] | None:
         return self.environ.get("REMOTE_USER") or None
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        if self.raw is not self.environ:
+            return self.raw.headers  # type: ignore[no-any-return]
+        lines = ((_header(variable), value) for variable, value in self.environ.items())
+        return HeaderMapping((name, value) for name, value in lines if name is not None)
+
     def header(self, name: str) -> Sequence[str]:
         value = self.environ.get(_variable(name))
         return () if value is None else (value,)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("environ", "raw") and self.raw is not self.environ:
+            return getattr(self.raw, name)
+        raise AttributeError(f"the request has no attribute {name!r}; see its `raw`", name=name, obj=self)
 
 
 class Counted:
@@ -175,7 +190,14 @@ def _phrase(status: int) -> str:
         return "Denied"
 
 
+def _header(variable: str) -> str | None:
+    """Return the name of the header that a variable of the environ has."""
+    if variable.startswith("HTTP_"):
+        return variable[5:].replace("_", "-")
+    return variable.replace("_", "-") if variable in _WITHOUT_PREFIX else None
+
+
 @functools.lru_cache(maxsize=256)
 def _variable(header: str) -> str:
     name = header.upper().replace("-", "_")
-    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
+    return name if name in _WITHOUT_PREFIX else f"HTTP_{name}"
