@@ -155,8 +155,8 @@ MAY_IMPORT = {
     ),
     "stores.redis.base_store": (
         "clock errors flows forks stores.names stores.protocol stores.redis.denials stores.redis.redis_errors "
-        "stores.redis.routing stores.redis.servers stores.redis.topology stores.redis.urls stores.redis.wire "
-        "stores.safe_urls"
+        "stores.redis.routing stores.redis.script stores.redis.servers stores.redis.topology stores.redis.urls "
+        "stores.redis.wire stores.safe_urls"
     ),
     "stores.redis.thread_store": (
         "clock flows stores.protocol stores.redis.base_store stores.redis.routing stores.redis.thread_batches "

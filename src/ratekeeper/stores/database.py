@@ -11,7 +11,7 @@ from typing import Any
 
 from ratekeeper.algorithms.rule import EMPTY
 from ratekeeper.errors import StoreUnavailable, damaged_key
-from ratekeeper.stores.protocol import Binding, Demand
+from ratekeeper.stores.protocol import Binding, Demand, begins_with
 
 _APPLICATION = 0x52_4B_4C_4D  # distinguishes our files from those of other applications
 _VERSION = 1
@@ -32,6 +32,7 @@ _SCHEMA = (
 _READ = "SELECT state, CAST(expires_us AS INTEGER) FROM keys WHERE name = ?"
 _ADD = "INSERT INTO keys (state, expires_us, due_us, name) VALUES (?, ?, ?, ?)"
 _CHANGE = "UPDATE keys SET state = ?, expires_us = ? WHERE name = ?"
+_PUT = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)"
 _FORGET = "DELETE FROM keys WHERE name = ?"
 _FORGET_EXPIRED = "DELETE FROM keys WHERE name = ? AND expires_us <= ?"  # not if the same request has just written it
 _DUE = "SELECT name, state, CAST(expires_us AS INTEGER) FROM keys WHERE due_us <= ? ORDER BY due_us LIMIT ?"
@@ -96,6 +97,18 @@ class Database:
         """Return a key's stored state and when it expires."""
         rows = self._run(_READ, (name,)).fetchall()  # all: an unfinished statement would keep a lock
         return rows[0] if rows else None
+
+    def shared(self, name: bytes) -> bytes:
+        """Return a shared value; empty if there is none."""
+        found = self.read(name)
+        return found[0] if found is not None and isinstance(found[0], bytes) else b""
+
+    def replace_shared(self, name: bytes, before: bytes, content: bytes, now: int) -> bool:
+        """Replace a shared value, which never expires, if it begins with `before`; tell whether it did."""
+        replaces = begins_with(self.shared(name), before)
+        if replaces:
+            self.write([(_PUT, (name, content, _FARTHEST, _FARTHEST))], now)
+        return replaces
 
     def forget(self, after: bytes, before: bytes, most: int, now: int) -> bytes | None:
         """Forget some of the keys whose names are between these two; return the last of them if there may be more."""

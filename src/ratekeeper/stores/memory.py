@@ -16,7 +16,16 @@ from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 from ratekeeper.stores.deciding import carry_out
 from ratekeeper.stores.eviction import EvictionQueue
-from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot
+from ratekeeper.stores.protocol import (
+    Binding,
+    Demand,
+    Inspection,
+    Outcome,
+    QuickHit,
+    SharedValue,
+    Snapshot,
+    begins_with,
+)
 from ratekeeper.stores.spinlock import SpinLock
 
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
@@ -43,6 +52,7 @@ class MemoryStore:
         self._eviction = EvictionQueue(max_keys)
         self._tables = self._eviction.tables
         self._clock: Clock = wall_clock
+        self._shared: dict[str, bytes] = {}
         self._ended: deque[Sequence[Binding]] = deque()  # the rules of limiters that no longer exist
 
     def __repr__(self) -> str:
@@ -108,6 +118,14 @@ class MemoryStore:
     def forget(self, bindings: Sequence[Binding]) -> None:
         """Forget every key of these rules, at one instant."""
         self._lock.call(self._forget, bindings)
+
+    def read_shared(self, name: str, most: int | None = None) -> SharedValue:
+        """Return a shared value, or its first `most` bytes."""
+        return SharedValue(self._shared.get(name, b"")[:most], self._now_ns() // 1000)
+
+    def replace_shared(self, name: str, before: bytes, content: bytes) -> bool:
+        """Replace a shared value that begins with `before`; tell whether it did."""
+        return self._lock.call(self._replace_shared, name, before, content)
 
     def close(self) -> None:
         """Forget everything."""
@@ -202,8 +220,15 @@ class MemoryStore:
         for binding in bindings:
             self._eviction.forget(self._tables[binding.space])
 
+    def _replace_shared(self, name: str, before: bytes, content: bytes) -> bool:
+        replaces = begins_with(self._shared.get(name, b""), before)
+        if replaces:
+            self._shared[name] = content
+        return replaces
+
     def _close(self) -> None:
         self._eviction.clear()
+        self._shared.clear()
 
     def _now_ns(self) -> int:
         now_ns = self._clock()

@@ -30,6 +30,11 @@ def name_of(head: bytes, key: Key) -> bytes:
     return head + encoded(key) + b"}"
 
 
+def shared_name(name: str) -> bytes:
+    """Return the full name of a shared value; that of a key has more parts before its brace."""
+    return b"ratekeeper:shared:{%b}" % name.encode()
+
+
 def head_in(name: bytes) -> bytes:
     """Return the part of a name that identifies the rule."""
     return name[: name.index(b"{") + 1]

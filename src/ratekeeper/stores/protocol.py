@@ -122,6 +122,15 @@ class Inspection:
     """The key's name in Redis or in the file, with bytes that are not text escaped; None in memory."""
 
 
+class SharedValue(NamedTuple):
+    """A value that the processes on a store share, such as the policies of a fleet."""
+
+    content: bytes
+    """Its content, or the beginning of it; empty if there is no such value."""
+    now_us: int
+    """The store's time when it was read."""
+
+
 QuickHit = Callable[[Any, Any], Decision | None]
 
 
@@ -150,6 +159,29 @@ class StoreLayer(Layer, Protocol):
 
     def close(self) -> Any:
         """Release resources such as connections; the next request opens new ones."""
+
+
+def begins_with(known: bytes, before: bytes) -> bool:
+    """Tell whether a shared value begins so; only a value that is not there begins with nothing."""
+    return known.startswith(before) if before else not known
+
+
+@runtime_checkable
+class SharedValues(Protocol):
+    """What the layer of a store for threads or event loops offers to processes that share more than usage.
+
+    Shared values are few, are kept until they are replaced, and do not expire. A layer for event loops may return
+    awaitables. Both methods raise StoreUnavailable if the store does not answer.
+    """
+
+    def read_shared(self, name: str, most: int | None = None) -> SharedValue | Awaitable[SharedValue]:
+        """Return a value, or its first `most` bytes."""
+
+    def replace_shared(self, name: str, before: bytes, content: bytes) -> bool | Awaitable[bool]:
+        """Replace a value that begins with `before` (empty: there is none yet); tell whether it did.
+
+        After StoreUnavailable, it may have been replaced or not.
+        """
 
 
 @runtime_checkable

@@ -25,9 +25,9 @@ from ratekeeper.stores.closing import Files, close_with, closing, keep_open
 from ratekeeper.stores.database import UNREADABLE, Database, ExpiresAt, Work, is_locked, restored
 from ratekeeper.stores.deciding import carry_out
 from ratekeeper.stores.filelock import BUSY, Busy, FileLock, LockQueue
-from ratekeeper.stores.names import head_in, head_of, name_of
+from ratekeeper.stores.names import head_in, head_of, name_of, shared_name
 from ratekeeper.stores.paths import checked
-from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, Snapshot, outcome_at
+from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, SharedValue, Snapshot, outcome_at
 from ratekeeper.stores.spinlock import interrupting
 
 _PATIENCE_NS = 1_000_000_000  # for calls without a deadline
@@ -40,6 +40,7 @@ _STEP = 1_000  # keys that are forgotten under one lock
 _AFTER_BRACE = b"|"  # what follows the brace that opens the key in a name
 _ROW_BYTES = 24  # roughly what a row takes besides its name and its state
 
+Action = Callable[[Sequence[Demand]], Any]
 Drive = Callable[[flows.Flow[Any]], Any]
 Sleep = Callable[[float], Any]
 
@@ -130,6 +131,14 @@ class SqliteStore:
         """Forget every key of these rules, in steps between which others may use the file."""
         flows.run(self.forgetting(bindings, flows.run, time.sleep))
 
+    def read_shared(self, name: str, most: int | None = None) -> SharedValue:
+        """Return a shared value, or its first `most` bytes."""
+        return self.ask(self.reading(name, most), (), None, flows.run, time.sleep)  # type: ignore[no-any-return]
+
+    def replace_shared(self, name: str, before: bytes, content: bytes) -> bool:
+        """Replace a shared value that begins with `before`; tell whether it did."""
+        return self.ask(self.replacing(name, before, content), (), None, flows.run, time.sleep)  # type: ignore[no-any-return]
+
     def close(self) -> None:
         """Close the file; the next request opens it again. It stays open while others hold its lock."""
         flows.run(self.closing(time.sleep))
@@ -138,7 +147,7 @@ class SqliteStore:
 
     def ask(
         self,
-        action: Callable[[Sequence[Demand]], Any],
+        action: Action,
         demands: Sequence[Demand],
         ends_ns: int | None,
         drive: Drive,
@@ -171,6 +180,14 @@ class SqliteStore:
     def forget_some(self, head: bytes, after: bytes, _: Sequence[Demand]) -> bytes | None:
         """Forget some keys of a rule; return the last of them if there may be more."""
         return self._database.forget(after, head[:-1] + _AFTER_BRACE, _STEP, self._now())
+
+    def reading(self, name: str, most: int | None) -> Action:
+        """Return the action that reads a shared value."""
+        return lambda _: SharedValue(self._database.shared(shared_name(name))[:most], self._now())
+
+    def replacing(self, name: str, before: bytes, content: bytes) -> Action:
+        """Return the action that replaces a shared value."""
+        return lambda _: self._database.replace_shared(shared_name(name), before, content, self._now())
 
     def decide(self, demands: Sequence[Demand]) -> Outcome:
         """Decide or change all demands."""
@@ -212,7 +229,7 @@ class SqliteStore:
         bound = self._bound.get(id(demand.binding))  # missing if the limiter is gone
         return name_of(head_of(demand.binding) if bound is None else bound[1], demand.key)
 
-    def _attempt(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand]) -> Any:
+    def _attempt(self, action: Action, demands: Sequence[Demand]) -> Any:
         """Run an action if the lock is free."""
         try:
             result = self._lock.attempt(self._inside, action, demands)
@@ -227,7 +244,7 @@ class SqliteStore:
             self.breaker.succeeded()
         return result
 
-    def _inside(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand]) -> Any:
+    def _inside(self, action: Action, demands: Sequence[Demand]) -> Any:
         """Run an action while the lock is held."""
         now = stopwatch()
         try:
@@ -259,9 +276,7 @@ class SqliteStore:
         self._lock.close()
         return False
 
-    def _in_turn(
-        self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand], ends_ns: int, sleep: Sleep
-    ) -> flows.Flow[Any]:
+    def _in_turn(self, action: Action, demands: Sequence[Demand], ends_ns: int, sleep: Sleep) -> flows.Flow[Any]:
         """Try until the lock is free or the time is up."""
         if self._lock.is_mine():
             raise interrupting()
@@ -336,6 +351,14 @@ class AsyncSqliteLayer:
         """Show how each demand's key is stored."""
         return self._ask(self._store.show, demands, None)  # type: ignore[no-any-return]
 
+    def read_shared(self, name: str, most: int | None = None) -> SharedValue | Awaitable[SharedValue]:
+        """Return a shared value, or its first `most` bytes."""
+        return self._ask(self._store.reading(name, most), (), None)  # type: ignore[no-any-return]
+
+    def replace_shared(self, name: str, before: bytes, content: bytes) -> bool | Awaitable[bool]:
+        """Replace a shared value that begins with `before`; tell whether it did."""
+        return self._ask(self._store.replacing(name, before, content), (), None)  # type: ignore[no-any-return]
+
     async def forget(self, bindings: Sequence[Binding]) -> None:
         """Forget every key of these rules, in steps between which others may use the file."""
         await flows.run_async(self._store.forgetting(bindings, flows.run_async, self._sleep))
@@ -344,7 +367,7 @@ class AsyncSqliteLayer:
         """Close the file; the next request opens it again. It stays open while others hold its lock."""
         await flows.run_async(self._store.closing(self._sleep))
 
-    def _ask(self, action: Callable[[Sequence[Demand]], Any], demands: Sequence[Demand], ends_ns: int | None) -> Any:
+    def _ask(self, action: Action, demands: Sequence[Demand], ends_ns: int | None) -> Any:
         return self._store.ask(action, demands, ends_ns, flows.run_async, self._sleep)
 
 

@@ -31,6 +31,7 @@ LINE = re.compile(r"^ACL SETUSER limiter on >password (.*)$", re.MULTILINE)
 PERMISSIONS = LINE.search(DOCUMENT.read_text("utf-8"))[1].split()
 KEYS = "~ratekeeper:*"
 FOR_INSPECTIONS = ("+lrange", "+pttl")  # and forecasts
+FOR_FLEETS = "+getrange"  # and what they share
 MISSING = "degraded: the Redis user lacks a permission; give it those in docs/redis.md"
 ALL = {
     "f": FixedWindow(100, 86_400),
@@ -82,6 +83,13 @@ def do_everything(limiter):
     seen = limiter.inspect("k")
     limiter.reset("k")
     return [inspection.bytes for inspection in seen.values()]
+
+
+def share(store):
+    """Read and replace what processes share."""
+    before = store.read_shared("of the fleet").content
+    assert store.replace_shared("of the fleet", before[:1], b"1")
+    return store.read_shared("of the fleet", 5).content
 
 
 def without(*left_out):
@@ -157,6 +165,12 @@ def test_the_service_and_its_playground_are_within_the_documented_permissions(ea
     assert names(each) == {"ratekeeper", "ratekeeper:playground"}
 
 
+def test_what_a_fleet_shares_is_within_the_documented_permissions(each):
+    store = RedisStore(user(each, PERMISSIONS))
+    assert [share(store), share(store)] == [b"1", b"1"]
+    store.close()
+
+
 @pytest.mark.parametrize("left_out", without("+memory|usage"))
 def test_each_documented_permission_is_needed(server, client, left_out):
     with (
@@ -164,9 +178,10 @@ def test_each_documented_permission_is_needed(server, client, left_out):
         pytest.raises(StoreUnavailable, match=r"permission|can't run this command"),
     ):
         do_everything(limiter)
+        share(limiter.store)
 
 
-@pytest.mark.parametrize("left_out", without("+memory|usage", *FOR_INSPECTIONS))
+@pytest.mark.parametrize("left_out", without("+memory|usage", FOR_FLEETS, *FOR_INSPECTIONS))
 def test_a_permission_that_is_missing_is_logged_once_and_what_it_degrades_is_counted(face, each, caplog, left_out):
     rules = {"f": FixedWindow(100, 86_400), "l": SlidingWindowLog(100, 86_400)}
     with limiter_on(face, user(each, without(left_out)), rules, on_error="local") as limiter:

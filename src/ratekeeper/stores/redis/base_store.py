@@ -10,9 +10,9 @@ from ratekeeper import forks
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import StoreUnavailable, damaged_key
 from ratekeeper.flows import Flow
-from ratekeeper.stores.names import head_of
-from ratekeeper.stores.protocol import Binding, Demand, Inspection, QuickHit, Snapshot
-from ratekeeper.stores.redis import wire
+from ratekeeper.stores.names import head_of, shared_name
+from ratekeeper.stores.protocol import Binding, Demand, Inspection, QuickHit, SharedValue, Snapshot
+from ratekeeper.stores.redis import script, wire
 from ratekeeper.stores.redis.denials import Denials, forget_everywhere
 from ratekeeper.stores.redis.redis_errors import Result, is_of_another_type, unavailable
 from ratekeeper.stores.redis.routing import Bundle
@@ -77,6 +77,14 @@ class BaseRedisStore:
         """Forget every key of these rules, in steps between which the servers serve others."""
         return self._run_flow(self._forget(bindings))
 
+    def read_shared(self, name: str, most: int | None = None) -> Any:
+        """Return a shared value, or its first `most` bytes."""
+        return self._run_flow(self._read_shared(name, most))
+
+    def replace_shared(self, name: str, before: bytes, content: bytes) -> Any:
+        """Replace a shared value that begins with `before`; tell whether it did."""
+        return self._run_flow(self._replace_shared(name, before, content))
+
     def after_fork(self) -> None:
         """Start afresh: the parent's threads do not exist here, and the sockets belong to the parent."""
         self._servers.after_fork()
@@ -114,6 +122,37 @@ class BaseRedisStore:
                 yield from self._replies([Bundle(None, [(b"DEL", *names)])])
             if cursor == b"0":
                 return
+
+    def _read_shared(self, name: str, most: int | None) -> Flow[SharedValue]:
+        key = shared_name(name)
+        commands: list[Command] = [
+            (b"GET", key) if most is None else (b"GETRANGE", key, b"0", b"%d" % (most - 1)),
+            (b"TIME",),
+        ]
+        content, (seconds, microseconds) = yield from self._shared_replies(key, commands)
+        now = self._servers.codec.now_us()
+        return SharedValue(content or b"", int(seconds) * 1_000_000 + int(microseconds) if now is None else now)
+
+    def _replace_shared(self, name: str, before: bytes, content: bytes) -> Flow[bool]:
+        key = shared_name(name)
+        call = (*script.REPLACE, b"1", key, before, content)
+        (replaced,) = yield from self._shared_replies(key, [call])
+        return bool(replaced)
+
+    def _shared_replies(self, key: bytes, commands: Sequence[Command]) -> Flow[list[Any]]:
+        """Send commands about a shared value, unless its server is away, and return the replies."""
+        servers, ends_ns = self._servers, stopwatch() + PATIENCE_NS
+        slot = wire.slot_of_name(key) if servers.topology.has_slots else None
+        breaker = servers.breaker_of(servers.topology.node_of(slot) if servers.topology.has_slots else None)
+        if breaker.is_open and not breaker.admits(ends_ns):
+            raise breaker.refusal()
+        bundle = Bundle(slot, commands)
+        yield self._ask([bundle], ends_ns)
+        for reply in bundle.replies:
+            if isinstance(reply, Exception):
+                raise unavailable(reply)
+        breaker.succeeded()
+        return bundle.replies
 
     def _replies(self, bundles: Sequence[Bundle]) -> Flow[list[Any]]:
         """Send bundles of one command each, and return their replies."""

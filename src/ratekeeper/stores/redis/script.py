@@ -1,4 +1,7 @@
-"""The one, constant script: what the algorithms share, their steps in Lua, and the main part that runs them."""
+"""The one, constant script of decisions: what the algorithms share, their steps in Lua, and its main part.
+
+A second script, of three lines, replaces a value that processes share.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,28 @@ def _part(name: str) -> str:
     return content.decode()
 
 
+def _sha(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
 TEXT = _assemble()
-SHA = hashlib.sha1(TEXT.encode(), usedforsecurity=False).hexdigest()
+SHA = _sha(TEXT)
 CALL = (b"EVALSHA", SHA.encode())  # the number of keys, the keys and the argument follow
-_IN_FULL = (b"EVAL", TEXT.encode())
+
+_REPLACE = """\
+local before, content = ARGV[1], ARGV[2]
+if redis.call('GETRANGE', KEYS[1], 0, math.max(#before, 1) - 1) ~= before then
+  return 0
+end
+redis.call('SET', KEYS[1], content)
+return 1
+"""
+REPLACE = (b"EVALSHA", _sha(_REPLACE).encode())
+"""Replaces a value that begins with the first argument by the second one; if that is empty, there must be no value."""
+
+_TEXTS = {call[1]: text.encode() for call, text in ((CALL, TEXT), (REPLACE, _REPLACE))}
 
 
 def in_full(call: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """Return the same call with the script itself, for a server that does not know it yet."""
-    return _IN_FULL + call[len(CALL) :]
+    return b"EVAL", _TEXTS[call[1]], *call[2:]
