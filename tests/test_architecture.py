@@ -31,6 +31,7 @@ CORE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] not in OUT
 INTEGRATIONS = sorted((SOURCE / "integrations").glob("*.py"))
 FRAMEWORKS = {  # what each integration needs besides ratekeeper
     "asgi": set(),
+    "cors": set(),
     "starlette": {"starlette"},
     "fastapi": {"fastapi", "starlette"},
     "httpx": {"httpx"},
@@ -256,8 +257,10 @@ MAY_IMPORT = {
     # frameworks and clients
     "integrations": "",
     "integrations.asgi": (
-        "http http.asgi_types http.headers http.reports http.request http.routes http.url_paths http.users"
+        "http http.asgi_types http.headers http.reports http.request http.routes http.url_paths http.users "
+        "integrations.cors"
     ),
+    "integrations.cors": "http.asgi_types",
     "integrations.wsgi": "http http.headers http.reports http.request http.routes",
     "integrations.starlette": (
         "decision errors http http.asgi_types http.client_keys http.headers http.reports http.routes http.users "

@@ -55,6 +55,7 @@ class Options(TypedDict, total=False):
     fallback: Rules | Limiter | AsyncLimiter
     headers: Headers
     deny: Deny
+    count_preflights: bool
     max_waiters: int
     max_waiters_per_key: int
     store: str | Store
@@ -92,6 +93,7 @@ class _Gate:
         fallback: Rules | Limiter | AsyncLimiter = FALLBACK,
         headers: Headers = _HEADERS,
         deny: Deny = None,
+        count_preflights: bool = False,
         max_waiters: int = 1000,
         max_waiters_per_key: int = 100,
         store: str | Store = "memory://",
@@ -108,6 +110,9 @@ class _Gate:
             raise TypeError(f"headers must be Headers(...), not {show(headers)}")
         arguments.check_switch("enabled", enabled)
         arguments.check_switch("per_method", per_method)
+        arguments.check_switch("count_preflights", count_preflights)
+        self.count_preflights = count_preflights
+        """Whether CORS preflights are counted."""
         self._store = store if enabled else "memory://"
         self._owner: Any = None
         self._prefix = prefix
@@ -214,9 +219,10 @@ class Gate(_Gate):
     share one key, are denied, or are not limited. Where rules are a function of the request, and it fails or returns no
     valid rules, `limit` applies if it is fixed, otherwise `fallback`. `headers` selects the response headers. `deny` is
     what a denied request gets: a text for the usual response, or a function of the request and the decision that
-    returns a `Reply`, such a text, or None. At most `max_waiters` requests are held for their shaping delay at a time,
-    and at most `max_waiters_per_key` for one key. Gates with the same `notices` count together. With `enabled=False`,
-    nothing is limited, and each request is counted as `unlimited`. The other options are those of a `Limiter`.
+    returns a `Reply`, such a text, or None. CORS preflights that the framework answers by itself are counted only with
+    `count_preflights`. At most `max_waiters` requests are held for their shaping delay at a time, and at most
+    `max_waiters_per_key` for one key. Gates with the same `notices` count together. With `enabled=False`, nothing is
+    limited, and each request is counted as `unlimited`. The other options are those of a `Limiter`.
 
     A function that needs no argument, because it uses a context variable, may take none instead of the request.
     """

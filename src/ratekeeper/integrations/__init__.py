@@ -3,6 +3,7 @@
 Reading order:
 
 - `asgi`: the ASGI middleware; `starlette` adds limits for single endpoints, and `fastapi` dependencies and OpenAPI
+- `cors`: preflights and denials, if limits come before CORS
 - `wsgi`: the WSGI middleware; `flask` and `django` build on its request, `rest_framework` on `django`
 - `views`: limits that are declared for single views, and which of them replace the defaults
 - `flask_settings`: reads the settings of Flask-Limiter; `django_settlement` finds out when a Django response has been

@@ -8,6 +8,7 @@ HTTP requests and WebSocket connections are limited. Streams and lifespan events
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
@@ -23,6 +24,7 @@ from ratekeeper.http.request import HeaderMapping
 from ratekeeper.http.routes import Limit
 from ratekeeper.http.url_paths import below
 from ratekeeper.http.users import user_id
+from ratekeeper.integrations.cors import Cors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -43,6 +45,7 @@ class RateLimitMiddleware:
     def __init__(self, app: AsgiApp, limit: Limit = None, **options: Unpack[Options]) -> None:
         self.app = app
         self._root_path = _own_root_path(app)
+        self._cors = Cors(app)
         try:
             self.gate = AsyncGate(limit, **options)
         except Exception as error:
@@ -60,6 +63,9 @@ class RateLimitMiddleware:
                 await self.app(scope, receive, self._closing(send) if kind == "lifespan" else send)
             return
         gate = self.gate
+        is_options = scope.get("method") == "OPTIONS"
+        if is_options and not gate.count_preflights and await self._cors.answers(scope, receive, send):
+            return
         request = self.adapt(scope, self._root_path)
         admission = await gate.admit(request, correctable=False)
         if admission is None:
@@ -67,7 +73,9 @@ class RateLimitMiddleware:
             return
         decision = admission.decision
         if not decision.allowed:
-            await refuse(scope, receive, send, gate.denial(request, admission))
+            answer = functools.partial(refuse, gate.denial(request, admission))
+            # Around the denial of a preflight, CORSMiddleware would answer it.
+            await (answer if is_options and gate.count_preflights else self._cors.around(answer))(scope, receive, send)
         elif decision.delay:
             await self._hold(request, admission, receive, send)
         elif admission.settles:
@@ -201,7 +209,7 @@ class ScopeRequest:
         return [value.decode("latin-1") for known, value in self.scope["headers"] if known == wanted]
 
 
-async def refuse(scope: Scope, receive: Receive, send: Send, reply: Reply) -> None:
+async def refuse(reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:
     """Deny a request, or a WebSocket connection before it is accepted."""
     start: Message = {"status": reply.status, "headers": encode(reply.headers)}
     if scope["type"] == "http":

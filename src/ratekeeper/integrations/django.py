@@ -65,11 +65,18 @@ class RatekeeperConfig(AppConfig):
 
 @checks.register
 def check_settings(**_: Any) -> list[checks.CheckMessage]:
-    """Report an invalid setting `RATEKEEPER`."""
+    """Report an invalid setting `RATEKEEPER`, and limits that come before CORS."""
     try:
         gate_for(Gate)
     except Exception as error:  # noqa: BLE001 - whatever it is, it would end the server
         return [checks.Error(f"settings.RATEKEEPER: {error}", id="ratekeeper.E001")]
+    own, cors = f"{__name__}.{RateLimitMiddleware.__name__}", "corsheaders.middleware.CorsMiddleware"
+    listed = list(settings.MIDDLEWARE)
+    if own in listed and cors in listed and listed.index(own) < listed.index(cors):
+        problem = (
+            "settings.MIDDLEWARE: the rate limits come before CORS, so preflights count and pages cannot read a 429"
+        )
+        return [checks.Warning(problem, hint=f"Put {cors} before {own}.", id="ratekeeper.W001")]
     return []
 
 

@@ -160,6 +160,8 @@ class RateLimiter:
 
     def _before_request(self, state: _State) -> None:
         own = _current()
+        if own.method == "OPTIONS" and not state.count_preflights and _answers_preflight(own):
+            return
         endpoint = own.endpoint or ""
         view = state.views.get(endpoint)
         if hasattr(view, "ratekeeper_exempt"):
@@ -261,6 +263,7 @@ class _State:
         routes = [*options.pop("routes", ()), *([] if application is None else [_route(application)])]
         first: Options = {**options, "routes": [self._with_strategy(route) for route in routes]}
         self._first = Gate(**first)
+        self.count_preflights = self._first.count_preflights
         self.application = self._first if routes else None
         self.views = views
         self._options = options
@@ -323,6 +326,12 @@ class _State:
 def _current() -> Request:
     """Return the request itself, because each access through Flask's proxy costs as much as a decision."""
     return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - third-party, documented
+
+
+def _answers_preflight(own: Request) -> bool:
+    """Tell whether a request is a CORS preflight that Flask answers by itself, so that no view runs."""
+    is_preflight = "Origin" in own.headers and "Access-Control-Request-Method" in own.headers
+    return is_preflight and bool(getattr(own.url_rule, "provide_automatic_options", False))
 
 
 def _is_static(endpoint: str) -> bool:

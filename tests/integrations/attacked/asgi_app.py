@@ -4,6 +4,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount
@@ -28,7 +29,7 @@ class Login(HTTPEndpoint):
 def paths():
     return [
         Path("/login", Login),
-        Path("/users/{id}", view("user")),
+        Path("/users/{id}", view("user"), methods=["GET", "OPTIONS"]),
         Path("/slack", view("slack")),
         Path("/slack/", view("slack")),
         Path("/any/cheap", view("cheap")),
@@ -45,7 +46,8 @@ def paths():
 
 limits = Middleware(RateLimitMiddleware, limit=LIMIT, **OPTIONS)
 mounted = Starlette(routes=paths(), middleware=[limits])
-starlette = Starlette(routes=[Mount("/mounted", mounted), *paths()], middleware=[limits])
+cors = Middleware(CORSMiddleware, allow_origins=["*"])
+starlette = Starlette(routes=[Mount("/mounted", mounted), *paths()], middleware=[limits, cors])
 
 
 def fastapi(**options):

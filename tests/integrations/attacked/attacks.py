@@ -257,6 +257,25 @@ def disguised(method: str, path: str) -> Iterator[tuple[str, bytes]]:
     yield "a form with another method", head("POST", path, *form) + b"\r\n_method=" + method.encode()
 
 
+def preflights(method: str, path: str) -> Iterator[tuple[str, bytes]]:
+    """Every way to ask for a path with what looks like a CORS preflight, which need not be counted."""
+    lines = ("Origin: https://page.example", f"Access-Control-Request-Method: {method}")
+    for sent in ("OPTIONS", "options", "Options"):
+        yield f"{sent} of a preflight", head(sent, path, *lines)
+        yield f"{sent} of a preflight, and a newline", head(sent, path + "%0a", *lines)
+    for name, header in HEADERS.items():
+        yield f"a preflight with {name}", head("OPTIONS", path, *lines, header.format(method=method, path=path))
+        yield (
+            f"a preflight of what is open with {name}",
+            head("OPTIONS", "/open/x", *lines, header.format(method=method, path=path)),
+        )
+    yield f"a preflight sent as {method}", head(method, path, *lines)
+    yield "an empty origin", head("OPTIONS", path, "Origin:", lines[1])
+    yield "no method", head("OPTIONS", path, lines[0], "Access-Control-Request-Method:")
+    yield "two origins", head("OPTIONS", path, lines[0], *lines)
+    yield "a body", head("OPTIONS", path, *lines, "Content-Length: 3") + b"\r\nabc"
+
+
 def other_spellings(path: str) -> Iterator[tuple[str, bytes]]:
     """Every way to ask for something that is not quite this path."""
     for name, spell in SPELLINGS.items():

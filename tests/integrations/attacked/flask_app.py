@@ -18,7 +18,7 @@ def add(path, name, **options):
     app.add_url_rule(path, name, lambda **_: shown(name), **options)
 
 
-add("/users/<id>", "user")
+add("/users/<id>", "user", methods=["GET", "OPTIONS"])
 add("/slack", "slack", strict_slashes=False)
 add("/any/cheap", "cheap")
 add("/any/<path:rest>", "any")
