@@ -189,3 +189,13 @@ def behind(store, addresses):
 def gates_of_views(app):
     """How many gates a Flask application keeps for the limits of its views."""
     return sum(len(state._gates) for state in app.extensions["ratekeeper"].values())
+
+
+def bindings(store):
+    """How many rules are bound to a memory store."""
+    return sum(len(table.bindings) for table in store._tables.values())
+
+
+def followers(policies):
+    """How many limiters follow these policies."""
+    return len(policies._followers)
