@@ -23,6 +23,7 @@ OUTSIDE = (
     "service",
     "playground",
     "commands.py",
+    "policy_commands.py",
     "cli.py",
     "__main__.py",
     "subcommands.py",
@@ -250,9 +251,12 @@ MAY_IMPORT = {
         "policies.overrides policies.runtime_overrides ruleset stores.protocol"
     ),
     "policies.policies": (
-        "clock decision errors fallback limiter notices policies.build policies.documents policies.mistakes "
-        "policies.model policies.policy_rules policies.runtime_overrides rates stores.protocol"
+        "clock decision errors fallback limiter notices policies.build policies.documents policies.explaining "
+        "policies.mistakes policies.model policies.policy_rules policies.runtime_overrides rates stores.protocol"
     ),
+    "policies.explaining": ("policies.attributes policies.model policies.policy_rules stores.protocol"),
+    "policies.differences": "policies.model",
+    "policies.schema": "algorithms fallback policies.build",
     "policies": ("policies.attributes policies.mistakes policies.model policies.policies policies.runtime_overrides"),
     # frameworks and clients
     "integrations": "",
@@ -332,7 +336,8 @@ MAY_IMPORT = {
     ),
     "subcommands": "",
     "commands": "algorithms decision errors limiter rates rules subcommands",
-    "cli": "commands service.serve simulate.command",
+    "policy_commands": "errors policies policies.differences policies.schema subcommands",
+    "cli": "commands policy_commands service.serve simulate.command",
     "__main__": "cli",
 }
 # An application imports from one integration, and finds the same thing under the same name in each of them.

@@ -23,7 +23,8 @@ Reading order:
 - `policies/` are rules in a file, which a team changes without a deployment.
 - `http/` and `integrations/` limit web applications and clients.
 - `service/` is the HTTP service, and `playground/` its page. `cli`, which `__main__` also runs, is the command line:
-  `commands` has `hit`, `peek` and `reset`, `simulate/` the simulation, and `subcommands` what all commands share.
+  `commands` has `hit`, `peek` and `reset`, `policy_commands` those for policies, `simulate/` the simulation, and
+  `subcommands` what all commands share.
 """
 
 from ratekeeper.algorithms import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket

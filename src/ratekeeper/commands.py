@@ -17,7 +17,7 @@ from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.limiter import Limiter
 from ratekeeper.rates import show
 from ratekeeper.rules import MODE, WINDOW, algorithm_called, from_fields
-from ratekeeper.subcommands import add_command, quantity
+from ratekeeper.subcommands import add_command, quantity, say
 
 if TYPE_CHECKING:
     from ratekeeper.subcommands import Subcommands
@@ -123,7 +123,7 @@ def run(command: str, options: argparse.Namespace) -> int:
             hint = f" (the default store is {_STORE}; choose another with --store)"
         print(f"ratekeeper {command}: {' '.join(str(error).split())}{hint}", file=sys.stderr)
         return FAILED
-    _say(json.dumps(as_json(decision)) if options.json else _in_words(decision))
+    say(json.dumps(as_json(decision)) if options.json else _in_words(decision))
     return ALLOWED if decision.allowed else DENIED
 
 
@@ -136,12 +136,12 @@ def _reset(limiter: Limiter, options: argparse.Namespace) -> int:
         found = True  # what is stored is damaged
     limiter.reset(options.key)
     if options.json:
-        _say(json.dumps({"ok": True, "found": found}))
+        say(json.dumps({"ok": True, "found": found}))
     elif found:
-        _say(f"{options.key}: reset")
+        say(f"{options.key}: reset")
     else:
         where = f"rule {' or '.join(map(repr, limiter.rules))} and prefix {options.prefix!r}"
-        _say(f"{options.key}: nothing to reset; no usage is stored for this key under {where}")
+        say(f"{options.key}: nothing to reset; no usage is stored for this key under {where}")
     return ALLOWED
 
 
@@ -151,13 +151,6 @@ def as_json(decision: Decision) -> dict[str, Any]:
     fields["retry_after"] = None if decision.retry_after == math.inf else decision.retry_after
     fields["layers"] = {name: as_json(layer) for name, layer in decision.layers.items()}
     return fields
-
-
-def _say(text: str) -> None:
-    """Print one line; characters that are unprintable, or that the output cannot encode, are escaped."""
-    encoding = sys.stdout.encoding or "utf-8"
-    printable = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-    print(printable.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _in_words(decision: Decision) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -29,3 +30,10 @@ def add_command(
 def quantity(text: str) -> Fraction | str:
     """Read a plain decimal number, exactly; leave other texts, such as '200/minute' or '5m', as they are."""
     return Fraction(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", text) else text
+
+
+def say(text: str) -> None:
+    """Print one line; characters that are unprintable, or that the output cannot encode, are escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    printable = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    print(printable.encode(encoding, "backslashreplace").decode(encoding))

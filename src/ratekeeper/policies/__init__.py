@@ -13,6 +13,8 @@ Reading order:
   `yaml_reading`. `build` makes the model from it and finds all `mistakes`.
 - `policy_rules` turns a call into demands on a store, as a limiter's ruleset does; `overrides` finds the one that
   counts, and `runtime_overrides` are those that come and go without the file.
+- `explaining` tells what a request would meet, `differences` what changes between two files, and `schema` helps
+  editors.
 - `policies` is what applications use: it makes limiters, and changes what they follow.
 
 A *version* is a policy with its overrides as one limiter enforces it; each call is decided by one version.

@@ -18,6 +18,7 @@ from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.notices import Notices
 from ratekeeper.policies.build import MAX_OVERRIDES, build
 from ratekeeper.policies.documents import Document, Format, read, read_text
+from ratekeeper.policies.explaining import Explanation, explain
 from ratekeeper.policies.mistakes import nearest
 from ratekeeper.policies.model import Policy
 from ratekeeper.policies.policy_rules import PolicyRules
@@ -64,6 +65,11 @@ class Policies(Mapping[str, Policy]):
         `clock`, which returns integer nanoseconds, says when overrides at run time end.
         """
         return cls(read(path_or_text, format), clock)
+
+    @classmethod
+    def load_file(cls, path: str | os.PathLike[str], clock: Clock | None = None) -> Policies:
+        """Read a file, whatever its name looks like."""
+        return cls.load(Path(path), None, clock)
 
     @property
     def text(self) -> str:
@@ -171,6 +177,13 @@ class Policies(Mapping[str, Policy]):
         self._put_in_force(document)
         return True
 
+    def explain(self, policy: str, attributes: Mapping[str, Any], cost: Any = 1) -> Explanation:
+        """Say which rules a hit with these attributes would meet, with which keys and limits; change nothing."""
+        self._check_known(policy)
+        known = (rules for rules in list(self._followers) if rules.version.policy is self._policies[policy])
+        rules = next(known, None) or self._rules(policy, "", None)
+        return explain(rules.version, attributes, cost)
+
     @property
     def overrides(self) -> list[RuntimeOverride]:
         """The overrides at run time that are in force, the newest first."""
@@ -231,20 +244,26 @@ class Policies(Mapping[str, Policy]):
             rules.switch_to(version)
 
     def _limiter(self, kind: Any, policy: str, store: str | Store, on_error: OnError | None, **options: Any) -> Any:
-        if policy not in self._policies:
-            hint = nearest(policy, self._policies)
-            said = "" if hint is None else f"; did you mean {hint!r}?"
-            raise InvalidRule(f"policy {show(policy)} is unknown; the policies are {', '.join(self._policies)}{said}")
+        self._check_known(policy)
         source = _Source(self, policy, on_error)
         return kind(source, store, on_error=on_error or "local", **options)
 
     def follow(self, policy: str, prefix: str, on_error: OnError | None) -> PolicyRules:
         """Return the rules of a new limiter, which follow every change from now on."""
         with self._lock:
-            runtime = _of_policy(policy, self._overrides)
-            rules = PolicyRules(self._policies[policy], prefix, runtime, self._clock, on_error)
+            rules = self._rules(policy, prefix, on_error)
             self._followers.add(rules)
         return rules
+
+    def _rules(self, policy: str, prefix: str, on_error: OnError | None) -> PolicyRules:
+        runtime = _of_policy(policy, self._overrides)
+        return PolicyRules(self._policies[policy], prefix, runtime, self._clock, on_error)
+
+    def _check_known(self, policy: str) -> None:
+        if not isinstance(policy, str) or policy not in self._policies:
+            hint = nearest(policy, self._policies)
+            said = "" if hint is None else f"; did you mean {hint!r}?"
+            raise InvalidRule(f"policy {show(policy)} is unknown; the policies are {', '.join(self._policies)}{said}")
 
 
 class _Source:
