@@ -293,13 +293,12 @@ MAY_IMPORT = {
     "service.live": "clock decision",
     "service.shared": ". algorithms http http.http_limiter notices service service.live stores",
     "service.bodies": ". algorithms http.http_limiter rules service.shared service.web",
-    "service.decisions": "decision",
-    "service.batches": "decision errors service.bodies service.decisions service.shared service.web",
+    "service.batches": "decision errors service.bodies service.shared service.web",
     "service.openapi": "algorithms keys rules service.batches service.bodies",
     "service.guards": "service.web",
     "service.api": (
-        "decision errors http.http_limiter service.batches service.bodies service.decisions service.openapi "
-        "service.shared service.web stores.protocol"
+        "decision errors http.http_limiter service.batches service.bodies service.openapi service.shared service.web "
+        "stores.protocol"
     ),
     "playground.files": "service.web",
     "playground.visitors": "algorithms clock service.web",

@@ -5,6 +5,7 @@ import gc
 import json
 import tracemalloc
 
+import msgspec
 import pytest
 
 from ratekeeper import FixedWindow, InvalidRule, Limiter
@@ -12,7 +13,7 @@ from ratekeeper.service import bodies
 from ratekeeper.service.app import create_app
 from ratekeeper.service.live import Live
 from ratekeeper.service.shared import MAX_LIMITERS, Service
-from ratekeeper.service.web import Problem, Response, Router, ServiceRequest
+from ratekeeper.service.web import Problem, Response, Router, ServiceRequest, decode
 from ratekeeper.stores import MemoryStore
 from ratekeeper.testing import ManualClock
 from tests import inside, servers
@@ -30,6 +31,11 @@ async def handler(_):
     return Response(200)
 
 
+def read(content, service):
+    """Return the limiter that a body names."""
+    return bodies.read(decode(bodies.DECODER, content), service)[0]
+
+
 # Limiters
 
 
@@ -38,7 +44,7 @@ def test_as_many_rules_given_by_fields_are_kept_as_there_is_room_for():
 
     def limiter(limit):
         body = {"key": "k", "algorithm": "fixed-window", "limit": limit, "window": 60}
-        return bodies.read(json.dumps(body).encode(), service)[0].limiter
+        return read(json.dumps(body).encode(), service).limiter
 
     limiters = [limiter(limit + 1) for limit in range(MAX_LIMITERS)]
     assert [limiter(limit + 1) for limit in range(MAX_LIMITERS)] == limiters
@@ -103,12 +109,12 @@ LONG_NAMES = [f"{number:02}" + "\N{CRAB}" * 98 for number in range(32)]
 def test_made_up_rules_take_a_bounded_number_of_bytes(asked, kept):
     service = Service(MemoryStore())
     contents = [json.dumps(body).encode() for body in asked]
-    bodies.read(contents[0], service)
+    read(contents[0], service)
     gc.collect()
     tracemalloc.start()
     try:
         for content in contents:
-            bodies.read(content, service)
+            read(content, service)
         gc.collect()
         taken, _ = tracemalloc.get_traced_memory()
     finally:
@@ -235,13 +241,23 @@ def test_a_failure_of_ours_is_a_problem_that_gives_nothing_away(caplog):
     assert "injected" not in caplog.text
 
 
-def test_a_route_reads_json_of_a_type_and_an_empty_body_is_none():
+def test_a_route_reads_plain_data_or_a_type_and_an_empty_body_is_none():
+    decoder = msgspec.json.Decoder(dict[str, int])
+
     async def echo(asked):
-        return Response(200, repr(await asked.json(dict[str, int])).encode())
+        return Response(200, repr(await asked.json()).encode())
+
+    async def echo_typed(asked):
+        return Response(200, repr(await asked.decoded(decoder)).encode())
 
     service = InProcess(playground=False)
     service.app.router.add("POST", "/echo", echo)
-    headers = {"content-type": "application/json"}
-    answers = [service.ask("POST", "/echo", content=content, headers=headers) for content in (b"", b'{"a": 1}', b"[1]")]
-    assert [(answer.status_code, answer.text) for answer in answers[:2]] == [(200, "None"), (200, "{'a': 1}")]
-    assert answers[2].status_code == 400
+    service.app.router.add("POST", "/echo/typed", echo_typed)
+
+    def answer(path, content):
+        answered = service.ask("POST", path, content=content, headers={"content-type": "application/json"})
+        return answered.status_code, answered.text
+
+    assert [answer("/echo", content) for content in (b"", b"[1]")] == [(200, "None"), (200, "[1]")]
+    assert answer("/echo/typed", b'{"a": 1}') == (200, "{'a': 1}")
+    assert answer("/echo/typed", b"[1]")[0] == 400

@@ -7,7 +7,7 @@ An integration adapts its request, asks the gate to `admit` it, and then passes 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, TypedDict, cast
 
 from ratekeeper import arguments
@@ -24,7 +24,7 @@ from ratekeeper.http.http_limiter import HttpLimiter
 from ratekeeper.http.matching import NO_LIMIT, SWITCHED_OFF, NoRoutes, RouteTable
 from ratekeeper.http.problem import body
 from ratekeeper.http.reports import Report, report
-from ratekeeper.http.request import Answer, Reply, Request
+from ratekeeper.http.request import Answer, Reply, Request, context_of
 from ratekeeper.http.route_limits import RouteLimit, Unidentified
 from ratekeeper.http.routes import CostFunction, Deny, ExemptFunction, Limit, Route, SettleFunction, exemption
 from ratekeeper.keys import SURELY_SHORT
@@ -166,13 +166,16 @@ class _Gate:
         """Counters of the requests that are held for their shaping delay, and of those that were refused it."""
         return self._held
 
-    def report(self, request: Request, admission: Admission) -> Report:
-        """Return what the response reports: the tightest decision of all gates that the request has come to so far."""
-        return report(request, admission, self._clock() / 1e9)
+    def report(self, context: MutableMapping[str, Any], admission: Admission) -> Report:
+        """Return what the response reports: the tightest decision of all gates that the request has come to so far.
+
+        They find each other in `context`, such as the ASGI scope of the request.
+        """
+        return report(context, admission, self._clock() / 1e9)
 
     def denial(self, request: Request, admission: Admission) -> Reply:
         """Return the response to a denied request."""
-        fields = self.report(request, admission).fields()
+        fields = self.report(context_of(request), admission).fields()
         answer = admission.route_limit.answer_to(request, admission.decision)
         if isinstance(answer, Reply):
             names = {name.lower() for name, _ in answer.headers}

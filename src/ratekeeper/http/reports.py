@@ -1,15 +1,18 @@
 """What a response reports: of all decisions on its request, the tightest.
 
-A request may pass several limits, each with a gate of its own. They find the report of the request in its `context`.
+A request may pass several limits, each with a gate of its own. They find the report of the request in its `context`:
+the ASGI scope, the WSGI environ, or whatever else all limits of one request have in common.
 Whoever comes last to the response finds the headers of the tightest decision set already, and leaves them.
 """
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+from typing import Any
+
 from ratekeeper.decision import Decision
 from ratekeeper.http.admission import Admission
 from ratekeeper.http.headers import EncodedFields, Fields
-from ratekeeper.http.request import Request, context_of
 
 _IN_CONTEXT = "ratekeeper.report"
 
@@ -39,9 +42,8 @@ class Report:
         return told.http_limiter.writer.encoded(told.decision, told.key, self._now, told.after)
 
 
-def report(request: Request, admission: Admission, now: float) -> Report:
+def report(context: MutableMapping[str, Any], admission: Admission, now: float) -> Report:
     """Return the report of a request, which includes this decision from now on; `now` is in seconds."""
-    context = context_of(request)
     known: Report | None = context.get(_IN_CONTEXT)
     if known is None:
         known = context[_IN_CONTEXT] = Report(admission, now)
@@ -50,9 +52,9 @@ def report(request: Request, admission: Admission, now: float) -> Report:
     return known
 
 
-def reported(request: Request) -> Report | None:
+def reported(context: MutableMapping[str, Any]) -> Report | None:
     """Return the report of a request that has come to a limit."""
-    return context_of(request).get(_IN_CONTEXT)
+    return context.get(_IN_CONTEXT)
 
 
 def _room(decision: Decision) -> tuple[bool, float]:

@@ -69,7 +69,7 @@ def root_of(request: Request) -> str:
 
 
 def context_of(request: Request) -> MutableMapping[str, Any]:
-    """Return what all limits of a request have in common, such as its ASGI scope or WSGI environ, if there is one."""
+    """Return what all limits of a request have in common, such as its ASGI scope; an empty one if it has none."""
     context: MutableMapping[str, Any] | None = getattr(request, "context", None)
     return {} if context is None else context
 

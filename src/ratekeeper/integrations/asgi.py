@@ -39,8 +39,60 @@ _LAST = ("http.response.body", "http.response.pathsend")  # the messages that en
 _NAMES = frozenset(name.lower().encode() for name in NAMES)
 
 
+class ScopeRequest:
+    """An ASGI scope as a request of `ratekeeper.http`."""
+
+    __slots__ = ("_own_root_path", "scope")
+
+    def __init__(self, scope: Scope, own_root_path: str = "") -> None:
+        """`own_root_path` is the one that the application sets, whatever the server says."""
+        self.scope: Scope = scope
+        self._own_root_path = own_root_path
+
+    @property
+    def raw(self) -> Scope:
+        return self.scope
+
+    @property
+    def method(self) -> str:
+        return self.scope.get("method", "WEBSOCKET")  # type: ignore[no-any-return]
+
+    @property
+    def path(self) -> str:
+        return below(self.root_path, self.scope["path"])
+
+    @property
+    def root_path(self) -> str:
+        return self._own_root_path or self.scope.get("root_path") or ""
+
+    @property
+    def context(self) -> Scope:
+        return self.scope
+
+    @property
+    def peer(self) -> str | None:
+        client = self.scope.get("client")
+        return client[0] if client else None
+
+    @property
+    def user_id(self) -> str | None:
+        """The user that an authentication middleware has put in the scope, or the one in the request's state."""
+        return user_id(self.scope.get("user")) or user_id(self.scope.get("state", {}).get("user"))
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return HeaderMapping((name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"])
+
+    def header(self, name: str) -> Sequence[str]:
+        wanted = name.encode("latin-1")
+        return [value.decode("latin-1") for known, value in self.scope["headers"] if known == wanted]
+
+
 class RateLimitMiddleware:
     """Limits an application. `limit` and the options are those of `ratekeeper.http.Gate`."""
+
+    request_type: type[ScopeRequest] = ScopeRequest
+    """What the gate and the application's functions get."""
 
     def __init__(self, app: AsgiApp, limit: Limit = None, **options: Unpack[Options]) -> None:
         self.app = app
@@ -66,7 +118,7 @@ class RateLimitMiddleware:
         is_options = scope.get("method") == "OPTIONS"
         if is_options and not gate.count_preflights and await self._cors.answers(scope, receive, send):
             return
-        request = self.adapt(scope, self._root_path)
+        request = self.request_type(scope, self._root_path)
         admission = await gate.admit(request, correctable=False)
         if admission is None:
             await self.app(scope, receive, send)
@@ -78,19 +130,14 @@ class RateLimitMiddleware:
             await (answer if is_options and gate.count_preflights else self._cors.around(answer))(scope, receive, send)
         elif decision.delay:
             await self._hold(request, admission, receive, send)
-        elif admission.settles:
+        elif admission.taken is not None and admission.settles:
             await self._settle(request, admission, receive, send)
         else:  # nearly always
-            await self.app(scope, receive, _telling(gate.report(request, admission), send))
-
-    @staticmethod
-    def adapt(scope: Scope, own_root_path: str) -> ScopeRequest:
-        """Return the request that the gate and the application's functions get."""
-        return ScopeRequest(scope, own_root_path)
+            await self.app(scope, receive, _telling(gate.report(scope, admission), send))
 
     async def _settle(self, request: ScopeRequest, admission: Admission, receive: Receive, send: Send) -> None:
         """Serve a request, and settle its cost if the route has a settle function."""
-        report = self.gate.report(request, admission)
+        report = self.gate.report(request.scope, admission)
         settlement = _SettledSender(self.gate, request, admission, _telling(report, send))
         try:
             await self.app(request.raw, receive, settlement.send)
@@ -158,55 +205,6 @@ def _own_root_path(app: Any) -> str:
             return own
         app = getattr(app, "app", None)
     return ""
-
-
-class ScopeRequest:
-    """An ASGI scope as a request of `ratekeeper.http`."""
-
-    __slots__ = ("_own_root_path", "scope")
-
-    def __init__(self, scope: Scope, own_root_path: str = "") -> None:
-        """`own_root_path` is the one that the application sets, whatever the server says."""
-        self.scope: Scope = scope
-        self._own_root_path = own_root_path
-
-    @property
-    def raw(self) -> Scope:
-        return self.scope
-
-    @property
-    def method(self) -> str:
-        return self.scope.get("method", "WEBSOCKET")  # type: ignore[no-any-return]
-
-    @property
-    def path(self) -> str:
-        return below(self.root_path, self.scope["path"])
-
-    @property
-    def root_path(self) -> str:
-        return self._own_root_path or self.scope.get("root_path") or ""
-
-    @property
-    def context(self) -> Scope:
-        return self.scope
-
-    @property
-    def peer(self) -> str | None:
-        client = self.scope.get("client")
-        return client[0] if client else None
-
-    @property
-    def user_id(self) -> str | None:
-        """The user that an authentication middleware has put in the scope, or the one in the request's state."""
-        return user_id(self.scope.get("user")) or user_id(self.scope.get("state", {}).get("user"))
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return HeaderMapping((name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"])
-
-    def header(self, name: str) -> Sequence[str]:
-        wanted = name.encode("latin-1")
-        return [value.decode("latin-1") for known, value in self.scope["headers"] if known == wanted]
 
 
 async def refuse(reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:

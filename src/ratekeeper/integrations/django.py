@@ -194,7 +194,7 @@ def serve(gate: Gate, request: HttpRequest, view: Callable[[], HttpResponseBase]
         return _answer(gate.denial(own, admission))
     if admission.decision.delay:
         gate.hold(admission)
-    report = gate.report(own, admission)
+    report = gate.report(own.context, admission)
     settle = functools.partial(gate.settle, own, admission) if admission.settles else None
     try:
         response = view()
@@ -223,7 +223,7 @@ async def serve_async(
         finally:
             await _close_connections(request, admission)
 
-    report = gate.report(own, admission)
+    report = gate.report(own.context, admission)
     settles = admission.settles
     try:
         if not admission.decision.allowed:

@@ -345,7 +345,7 @@ def _admit(own: Request, gate: Gate) -> Decision | None:
     admission = gate.admit(asked, correctable=False)
     if admission is None:
         return None
-    own.environ.setdefault(_PASSED, []).append(_Passed(gate, asked, admission, gate.report(asked, admission)))
+    own.environ.setdefault(_PASSED, []).append(_Passed(gate, asked, admission, gate.report(own.environ, admission)))
     if not admission.decision.allowed:
         raise RateLimitExceeded(admission.decision, gate.denial(asked, admission))
     if admission.decision.delay:

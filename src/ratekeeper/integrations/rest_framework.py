@@ -55,7 +55,9 @@ class RateLimitThrottle(BaseThrottle):
             return True
         decision = admission.decision
         # The framework sets Retry-After, from the longest wait of all throttles.
-        view.headers.update(field for field in gate.report(own, admission).fields() if field[0] != "Retry-After")
+        view.headers.update(
+            field for field in gate.report(own.context, admission).fields() if field[0] != "Retry-After"
+        )
         if decision.allowed and decision.delay:
             gate.hold(admission)
         self._retry_after = None if decision.allowed or decision.retry_after == math.inf else decision.retry_after

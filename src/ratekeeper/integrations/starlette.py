@@ -64,10 +64,7 @@ class Connection(ScopeRequest, HTTPConnection):
 class RateLimitMiddleware(asgi.RateLimitMiddleware):
     """Limits an application of Starlette or FastAPI. `limit` and the options are those of `ratekeeper.http.Gate`."""
 
-    @staticmethod
-    def adapt(scope: Scope, own_root_path: str) -> Connection:
-        """Return the request that the gate and the application's functions get."""
-        return Connection(scope, own_root_path)
+    request_type = Connection
 
 
 class RateLimitExceeded(RateLimited, HTTPException):
@@ -110,7 +107,7 @@ class RateLimit:
             return None
         if not admission.decision.allowed:
             raise self._refusal(own, admission)
-        self.gate.report(own, admission)
+        self.gate.report(connection.scope, admission)
         if admission.decision.delay:
             try:
                 await asyncio.sleep(admission.decision.delay)
@@ -170,7 +167,7 @@ def limited(limit: Limit, *, name: str | None = None, **options: Unpack[Options]
 
 def tell(response: Response | None, connection: HTTPConnection) -> None:
     """Set the headers that report the tightest decision on a request; headers that the application has set are kept."""
-    report = reported(Connection(connection.scope))
+    report = reported(connection.scope)
     if response is None or report is None:
         return
     earlier: Fields = connection.scope.get(_TOLD, [])  # by another dependency, on the response that all of them have

@@ -49,7 +49,7 @@ class RateLimitMiddleware:
             return refuse(start_response, gate.denial(request, admission))
         if admission.decision.delay:
             gate.hold(admission)
-        report = gate.report(request, admission)
+        report = gate.report(environ, admission)
         if admission.settles:
             return self._settled(request, admission, report, start_response)
 

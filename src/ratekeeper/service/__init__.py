@@ -5,8 +5,7 @@ Reading order:
 - `web`: what a route needs, a small framework: `ServiceRequest`, `Response`, `Router`, and `Problem` for every error
 - `shared`: `Service`, the state that routes share: one store, its limiters, and the counters of `live`
 - `bodies`: the JSON bodies, read into a limiter, a key and a cost
-- `decisions`: a decision as plain data
-- `api`: the routes under `/v1`, described by `openapi`; `batches`: many hits in one request
+- `batches`: many hits in one request; `api`: the routes under `/v1`, described by `openapi`
 - `guards`: which requests are rejected before they reach a route
 - `app`: `create_app`, which puts these and the playground together
 - `asgi_server`, `rsgi`: the application as servers call it

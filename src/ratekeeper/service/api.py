@@ -10,7 +10,6 @@ import msgspec
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.service import batches, bodies, openapi
-from ratekeeper.service.decisions import decision_fields
 from ratekeeper.service.web import Problem, Response, Router, ServiceRequest, json_response
 from ratekeeper.stores.protocol import Inspection
 
@@ -46,8 +45,8 @@ class Api:
         self._document = _encode(openapi.document())
 
     async def hit(self, request: ServiceRequest) -> Response:
-        always_200 = _always_200(request)
-        http_limiter, key, cost = bodies.read(await request.body(), self._service)
+        always_200 = request.query_string != b"" and _always_200(request)
+        http_limiter, key, cost = bodies.read(await request.decoded(bodies.DECODER), self._service)
         try:
             decision = await http_limiter.limiter.hit(key, cost)
         except InvalidRule as error:
@@ -56,10 +55,11 @@ class Api:
         return _decided(decision, http_limiter, always_200)
 
     async def hit_batch(self, request: ServiceRequest) -> Response:
-        return json_response({"decisions": await batches.hit_all(request, self._service)})
+        answers = await batches.hit_all(request, self._service)
+        return json_response({"decisions": [_answer_fields(answer) for answer in answers]})
 
     async def peek(self, request: ServiceRequest) -> Response:
-        always_200 = _always_200(request)
+        always_200 = request.query_string != b"" and _always_200(request)
         return await self._do("peek", request, always_200)
 
     async def charge(self, request: ServiceRequest) -> Response:
@@ -69,7 +69,7 @@ class Api:
         return await self._do("refund", request)
 
     async def reset(self, request: ServiceRequest) -> Response:
-        http_limiter, key, _ = bodies.read(await request.body(), self._service)
+        http_limiter, key, _ = bodies.read(await request.decoded(bodies.DECODER), self._service)
         try:
             await http_limiter.limiter.reset(key)
         except InvalidRule as error:
@@ -77,7 +77,7 @@ class Api:
         return json_response({"ok": True})
 
     async def inspect(self, request: ServiceRequest) -> Response:
-        http_limiter, key, _ = bodies.read(await request.body(), self._service)
+        http_limiter, key, _ = bodies.read(await request.decoded(bodies.DECODER), self._service)
         try:
             seen = await http_limiter.limiter.inspect(key)
         except InvalidRule as error:
@@ -103,7 +103,7 @@ class Api:
 
     async def _do(self, operation: str, request: ServiceRequest, always_200: bool = True) -> Response:
         """Peek, charge or refund; a charge or a refund is done whatever state the key is in afterwards."""
-        http_limiter, key, cost = bodies.read(await request.body(), self._service)
+        http_limiter, key, cost = bodies.read(await request.decoded(bodies.DECODER), self._service)
         try:
             decision = await getattr(http_limiter.limiter, operation)(key, cost)
         except InvalidRule as error:
@@ -112,8 +112,6 @@ class Api:
 
 
 def _always_200(request: ServiceRequest) -> bool:
-    if not request.query_string:  # nearly always
-        return False
     given = request.query.get("always_200", "0")
     if given not in ("0", "1"):
         raise Problem(400, "always_200 must be 0 or 1", field="always_200")
@@ -123,6 +121,30 @@ def _always_200(request: ServiceRequest) -> bool:
 def _decided(decision: Decision, http_limiter: HttpLimiter, always_200: bool) -> Response:
     status = 200 if always_200 or decision.allowed else 429
     return Response(status, _encode(decision_fields(decision)), http_limiter.writer.encoded(decision))
+
+
+def decision_fields(decision: Decision) -> dict[str, Any]:
+    """Return a decision as plain data for JSON."""
+    allowed, limit, remaining, retry_after, reset_after, delay, rule, layers, degraded, shadow_denied = decision
+    return {
+        "allowed": allowed,
+        "limit": limit,
+        "remaining": remaining,
+        "retry_after": retry_after,
+        "reset_after": reset_after,
+        "delay": delay,
+        "rule": rule,
+        "layers": {name: decision_fields(layer) for name, layer in layers.items()} if layers else {},
+        "degraded": degraded,
+        "shadow_denied": shadow_denied,
+    }
+
+
+def _answer_fields(answer: Decision | Problem) -> dict[str, Any]:
+    """Return the answer to one hit of a batch."""
+    if isinstance(answer, Problem):
+        return {"error": answer.detail, "field": answer.field}
+    return decision_fields(answer)
 
 
 def inspection_fields(seen: Inspection) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
-from ratekeeper.http.asgi_types import Receive, Scope, Send
+from ratekeeper.http.asgi_types import Message, Receive, Scope, Send
 from ratekeeper.service.web import Problem, Response, ServiceRequest, joined, repeated
 
 
@@ -44,14 +44,18 @@ async def live(receive: Receive, send: Send, close: Callable[[], Awaitable[None]
 
 
 async def _read(receive: Receive, request: ServiceRequest) -> bytes:
-    return await joined(_parts(receive), request.most_bytes)
+    message = await receive()
+    content: bytes = message.get("body", b"")
+    if message["type"] != "http.request" or message.get("more_body") or len(content) > request.most_bytes:
+        return await joined(_parts(message, receive), request.most_bytes)
+    return content  # nearly always
 
 
-async def _parts(receive: Receive) -> AsyncIterator[bytes]:
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Problem(400, "the body ended prematurely")
+async def _parts(message: Message, receive: Receive) -> AsyncIterator[bytes]:
+    """Yield the parts of a body, of which `message` is the first."""
+    while message["type"] != "http.disconnect":
         yield message.get("body", b"")
-        more = message.get("more_body", False)
+        if not message.get("more_body"):
+            return
+        message = await receive()
+    raise Problem(400, "the body ended prematurely")

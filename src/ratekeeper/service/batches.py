@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.service import bodies
-from ratekeeper.service.decisions import decision_fields
 from ratekeeper.service.web import Problem, ServiceRequest, decode
 
 if TYPE_CHECKING:
@@ -31,16 +30,16 @@ _splitter: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[m
 _NAME = b'"requests"'
 
 
-async def hit_all(request: ServiceRequest, service: Service) -> list[dict[str, Any]]:
-    """Make the hits in a body; return a decision or an error for each, in order."""
+async def hit_all(request: ServiceRequest, service: Service) -> list[Decision | Problem]:
+    """Make the hits in a body; return a decision or a problem for each, in order."""
     request.most_bytes = MOST_BYTES
     hits = read(await request.body())
-    answers: list[dict[str, Any]] = []
+    answers: list[Decision | Problem] = []
     for start in range(0, len(hits), _AT_ONCE):
         begun = [_begin(hit, service) for hit in hits[start : start + _AT_ONCE]]
         coming = [each for each in begun if not isinstance(each, Decision | Problem)]
         decided = iter(await asyncio.gather(*coming, return_exceptions=True) if coming else ())
-        answers += [_fields(each if isinstance(each, Decision | Problem) else next(decided), service) for each in begun]
+        answers += [_ended(each if isinstance(each, Decision | Problem) else next(decided), service) for each in begun]
         await asyncio.sleep(0)
     return answers
 
@@ -71,7 +70,7 @@ def split(content: bytes) -> list[msgspec.Raw]:
 
 def _one(content: bytes) -> bodies.RequestBody | Problem:
     try:
-        return bodies.decoded(content)
+        return decode(bodies.DECODER, content)
     except Problem as problem:
         return problem
 
@@ -81,7 +80,7 @@ def _begin(hit: bodies.RequestBody | Problem, service: Service) -> Decision | Pr
     try:
         if isinstance(hit, Problem):
             return hit
-        http_limiter, key, cost = bodies.interpreted(hit, service)
+        http_limiter, key, cost = bodies.read(hit, service)
         return http_limiter.limiter.start_hit(key, cost)  # type: ignore[no-any-return]
     except Problem as problem:
         return problem
@@ -89,13 +88,13 @@ def _begin(hit: bodies.RequestBody | Problem, service: Service) -> Decision | Pr
         return bodies.invalid(error)
 
 
-def _fields(decided: Decision | BaseException, service: Service) -> dict[str, Any]:
-    """Return the answer to one hit."""
+def _ended(decided: Decision | BaseException, service: Service) -> Decision | Problem:
+    """Return the answer to one hit, and count it."""
     if isinstance(decided, Decision):
         service.live.count(decided)
-        return decision_fields(decided)
+        return decided
     if isinstance(decided, StoreUnavailable):
-        decided = Problem(503, str(decided))
+        return Problem(503, str(decided))
     if not isinstance(decided, Problem):
         raise decided
-    return {"error": decided.detail, "field": decided.field}
+    return decided

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 from ratekeeper import InvalidRule, parse
 from ratekeeper.algorithms import ALGORITHMS, Rule
 from ratekeeper.rules import blamed, from_fields
-from ratekeeper.service.web import Problem, decode
+from ratekeeper.service.web import Problem
 
 if TYPE_CHECKING:
     from ratekeeper.http.http_limiter import HttpLimiter
@@ -51,21 +51,11 @@ class RequestBody(RuleFields, frozen=True, forbid_unknown_fields=True):
     keys: dict[str, JsonKey] | None = None
 
 
-_decoder = msgspec.json.Decoder(RequestBody)
+DECODER = msgspec.json.Decoder(RequestBody)
 
 
-def read(content: bytes, service: Service) -> tuple[HttpLimiter, Any, Any]:
+def read(body: RequestBody, service: Service) -> tuple[HttpLimiter, Any, Any]:
     """Return the limiter, the key or keys, and the cost or costs that a body names."""
-    return interpreted(decoded(content), service)
-
-
-def decoded(content: bytes) -> RequestBody:
-    """Return the fields of a body."""
-    return decode(_decoder, content)
-
-
-def interpreted(body: RequestBody, service: Service) -> tuple[HttpLimiter, Any, Any]:
-    """Return the limiter, the key or keys, and the cost or costs that the fields of a body name."""
     cost = body.cost
     if cost.__class__ is not int or cost < 1:
         _check_cost(body)

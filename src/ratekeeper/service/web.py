@@ -16,6 +16,7 @@ from ratekeeper.http.headers import EncodedFields
 
 _Name = TypeVar("_Name", bytes, str)
 _Body = TypeVar("_Body")
+_any_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 MAX_BODY = 64 * 1024
 MAX_PARTS = 1_000  # of a body that arrives in parts: the smallest chunk takes as long as a large one
 JSON = b"application/json"
@@ -149,12 +150,13 @@ class ServiceRequest:
             self._body = await self._read(self)
         return self._body
 
-    async def json(self, kind: Any = Any) -> Any:
-        """Return the body decoded from JSON as a type that msgspec supports; an empty body is None."""
-        content = await self.body()
-        if not content:
-            return None
-        return decode(msgspec.json.Decoder(kind), content)
+    async def decoded(self, decoder: msgspec.json.Decoder[_Body]) -> _Body:
+        """Return the body as a decoder reads it."""
+        return decode(decoder, await self.body())
+
+    async def json(self) -> Any:
+        """Return the body as plain data; an empty body is None."""
+        return await self.decoded(_any_decoder) if await self.body() else None
 
 
 ReadBody = Callable[[ServiceRequest], Awaitable[bytes]]
