@@ -90,6 +90,7 @@ MAY_IMPORT = {
     ),
     "stores.protocol": "algorithms.rule clock decision",
     "stores.breaker": "clock errors",
+    "stores.calls": "stores.protocol",
     "stores.tables": "algorithms stores.protocol",
     "stores.eviction": "stores.protocol stores.tables",
     "stores.spinlock": "errors forks",
@@ -99,11 +100,11 @@ MAY_IMPORT = {
     "stores.safe_urls": "",
     "stores.paths": "errors rates stores.safe_urls",
     "stores.filelock": "clock stores.spinlock",
-    "stores.database": "algorithms.rule errors stores.protocol",
+    "stores.database": "algorithms.rule errors stores.names stores.protocol",
     "stores.closing": "clock flows forks stores.database stores.filelock",
     "stores.sqlite": (
-        "algorithms.rule clock errors flows forks rates stores.breaker stores.closing stores.database stores.deciding "
-        "stores.filelock stores.names stores.paths stores.protocol stores.spinlock"
+        "algorithms.rule clock errors flows forks rates stores.breaker stores.calls stores.closing stores.database "
+        "stores.deciding stores.filelock stores.names stores.paths stores.protocol stores.spinlock"
     ),
     "stores.redis": "",
     "stores.redis.urls": "errors rates stores.safe_urls",
@@ -123,8 +124,9 @@ MAY_IMPORT = {
     "stores.redis.asyncio_jobs": "clock stores.redis.jobs stores.redis.redis_errors",
     "stores.redis.redis_client": "errors rates stores.redis.topology stores.redis.urls",
     "stores.redis.servers": (
-        "clock errors flows stores.breaker stores.protocol stores.redis.redis_client stores.redis.redis_errors "
-        "stores.redis.routing stores.redis.script stores.redis.topology stores.redis.urls stores.redis.wire"
+        "clock errors flows stores.breaker stores.calls stores.protocol stores.redis.redis_client "
+        "stores.redis.redis_errors stores.redis.routing stores.redis.script stores.redis.topology stores.redis.urls "
+        "stores.redis.wire"
     ),
     "stores.redis.denials": "clock decision stores.protocol stores.redis.redis_errors",
     "stores.redis.batching": "",
@@ -180,11 +182,14 @@ MAY_IMPORT = {
     "waiting": (
         "clock decision errors fallback flows forecasts leases queues rates reservations ruleset stores.protocol"
     ),
+    "observers": "clock decision stores.protocol",
     "base_limiter": (
-        "algorithms.rule arguments clock decision enforcement fallback flows leases notices queues rules ruleset "
-        "stores stores.protocol waiting"
+        "algorithms.rule arguments clock decision enforcement fallback flows leases notices observers queues rules "
+        "ruleset stores stores.protocol waiting"
     ),
-    "limiter": ("base_limiter decision decorators errors flows queues reservations ruleset stores.protocol waiting"),
+    "limiter": (
+        "base_limiter clock decision decorators errors flows queues reservations ruleset stores.protocol waiting"
+    ),
     ".": "algorithms decision errors limiter rules",
     # HTTP without a framework
     "http": (

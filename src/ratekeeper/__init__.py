@@ -14,7 +14,7 @@ Reading order:
 - `limiter` is what applications use; `base_limiter` has what both limiters share. `ruleset`, `arguments` and `keys`
   turn a call into demands on a store, and the store's answers into a decision; `decorators` limits functions.
 - `leases` and `fallback` are layers between a limiter and a store that may be away; `notices` counts what they decide.
-  `enforcement` is where the rules of a limiter are in force.
+  `enforcement` is where the rules of a limiter are in force, and `observers` are told of its decisions.
 - `reservations` are hits that can be given back or corrected.
 - `waiting` is how a caller waits, and `queues` are the order in which callers are served. `forecasts` tell whose wait
   is hopeless, and `event_loops` what becomes of a caller whose event loop is closed.

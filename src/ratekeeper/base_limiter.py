@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ratekeeper import arguments, flows, queues, stores, waiting
 from ratekeeper.algorithms.rule import Rule
 from ratekeeper.clock import Clock, stopwatch
-from ratekeeper.decision import Decision
+from ratekeeper.decision import NO_LIMIT, Decision
 from ratekeeper.enforcement import Enforcement
 from ratekeeper.fallback import Fallback, OnError, ReentrantCalls
 from ratekeeper.leases import Leases
 from ratekeeper.notices import Notices
+from ratekeeper.observers import HitOrWait, Observer, observed, tell
 from ratekeeper.rules import Rules
 from ratekeeper.ruleset import Costs, Keys, LimiterRules, Ruleset, RulesSource, Shadow, StoredBy
 from ratekeeper.stores.protocol import Demand, Layer, Outcome, Store
@@ -96,6 +97,8 @@ class BaseLimiter:
             self._tells = on_decision is not None or self._ruleset.may_shadow
             is_plain = enabled and not self._tells and self._leases is None and len(bindings) == 1
             self._quick_hit = (store.quick_hit(bindings[0]) if is_plain else None) or _no_quick_hit
+            self._quick_wait = self._untold_hit = self._quick_hit
+            self._observers: tuple[Observer, ...] = ()
             _in_use.add(weakref.ref(self, _in_use.discard))
         except BaseException:  # no limiter, so its rules are not in force
             unbind()
@@ -127,16 +130,32 @@ class BaseLimiter:
         return self._notices
 
     @property
+    def policy(self) -> str:
+        """The name of the policy that the rules are from; empty if they are from no policy."""
+        return self._ruleset.policy_name
+
+    @property
     def timer(self) -> Clock:
         """The clock that times waits: the one that was passed if it is moved by hand, otherwise a monotonic one."""
         return self._waiting.timer
+
+    def observe(self, observer: Observer) -> None:
+        """Tell an observer of every hit and wait that ends from now on."""
+        self._observers = observers = (*self._observers, observer)
+        self._tells = True
+        if self._untold_hit is not _no_quick_hit:
+            binding = self._ruleset.bindings[0]
+            self._quick_hit = observed(self._untold_hit, "hit", binding, observers)
+            self._quick_wait = observed(self._untold_hit, "wait", binding, observers)
 
     def __repr__(self) -> str:
         rules = {name: rule.text for name, rule in self.rules.items()}
         return f"{type(self).__name__}({rules}, store={self.store})"
 
-    def _tell(self, key: Keys, decision: Decision) -> Decision:
-        """Note what was denied in the shadow, and pass the decision to the hook; log what the hook raises."""
+    def _tell(
+        self, key: Keys, demands: list[Demand], decision: Decision, began_ns: int, operation: HitOrWait = "hit"
+    ) -> Decision:
+        """Note what was denied in the shadow, and tell the hook and the observers; log what the hook raises."""
         for rule in decision.shadow_denied:
             self._notices.sample(
                 "shadow_denied",
@@ -147,6 +166,8 @@ class BaseLimiter:
                 self._on_decision(key, decision)
             except Exception:  # noqa: BLE001
                 _log.exception("on_decision raised an exception; the decision is unaffected")
+        if self._observers:
+            tell(self._observers, operation, demands, decision if self._enabled else NO_LIMIT, began_ns)
         return decision
 
     def _note_unlimited(self) -> None:
@@ -163,8 +184,7 @@ class BaseLimiter:
         yield self._layer.forget(self._ruleset.bindings)
         self._queues.nudge_all({binding.space for binding in self._ruleset.bindings})
 
-    def _taken(self, key: Keys, demands: list[Demand], outcome: Outcome | None) -> Decision:
-        """Make the decision on a hit (no outcome: the store was not asked), and pass it to the hook."""
-        return self._tell(
-            key, self._switched_off(demands) if outcome is None else self._ruleset.decision(demands, outcome)
-        )
+    def _taken(self, key: Keys, demands: list[Demand], outcome: Outcome | None, began_ns: int) -> Decision:
+        """Make the decision on a hit (no outcome: the store was not asked), and tell who wants to know."""
+        decision = self._switched_off(demands) if outcome is None else self._ruleset.decision(demands, outcome)
+        return self._tell(key, demands, decision, began_ns)

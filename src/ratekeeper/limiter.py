@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar, cast
 
 from ratekeeper import decorators, flows, queues, waiting
 from ratekeeper.base_limiter import BaseLimiter
+from ratekeeper.clock import stopwatch
 from ratekeeper.decision import Decision
 from ratekeeper.errors import RateLimited
 from ratekeeper.reservations import AsyncReservation, Reservation
@@ -67,11 +68,12 @@ class Limiter(BaseLimiter):
         decision = quick_hit(key, cost)
         if decision is not None:
             return decision
+        began_ns = stopwatch() if self._tells else 0
         demands = self._ruleset.demands("hit", key, cost)
         if not self._enabled:
-            return self._taken(key, demands, None)
+            return self._taken(key, demands, None, began_ns)
         decision = self._ruleset.decision(demands, cast("Outcome", self._layer.execute(demands)))
-        return self._tell(key, decision) if self._tells else decision
+        return self._tell(key, demands, decision, began_ns) if self._tells else decision
 
     def peek(self, key: Keys, cost: Costs = 1) -> Decision:
         """Return whether `cost` would be admitted now, and the state of the key; change and create nothing."""
@@ -98,9 +100,10 @@ class Limiter(BaseLimiter):
 
     def take(self, key: Keys, cost: Costs = 1) -> Reservation:
         """Hit, and return a reservation that can be given back or corrected to the real cost."""
+        began_ns = stopwatch()
         demands = self._ruleset.demands("hit", key, cost)
         outcome = cast("Outcome", self._layer.execute(demands)) if self._enabled else None
-        decision = self._taken(key, demands, outcome)
+        decision = self._taken(key, demands, outcome, began_ns)
         return Reservation(self._ruleset, self._layer, self._queues, key, decision, demands, outcome)
 
     def inspect(self, key: Keys) -> dict[str, Inspection]:
@@ -112,7 +115,7 @@ class Limiter(BaseLimiter):
         """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
         timeout = waiting.check_timeout(timeout)
         if self._waiting.is_free:
-            quick_hit = self._quick_hit
+            quick_hit = self._quick_wait
             decision = quick_hit(key, cost)
             if decision:
                 return decision
@@ -160,15 +163,16 @@ class Limiter(BaseLimiter):
 
     # Written again in `AsyncLimiter`: as a flow it would be entered again each time that the waiter wakes.
     def _wait(self, key: Keys, demands: list[Demand], timeout: float | None) -> tuple[Decision, Outcome | None]:
+        began_ns = stopwatch()
         if not self._enabled:
-            return self._taken(key, demands, None), None
+            return self._taken(key, demands, None, began_ns), None
         try:
             flow = self._waiting.wait(demands, timeout, queues.Waiter(self._waiting.timer))
             decision, outcome = flows.run(flow)
         except RateLimited as error:
-            self._tell(key, error.decision)
+            self._tell(key, demands, error.decision, began_ns, "wait")
             raise
-        return self._tell(key, decision) if self._tells else decision, outcome
+        return self._tell(key, demands, decision, began_ns, "wait") if self._tells else decision, outcome
 
     def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
         demands = self._ruleset.demands(operation, key, cost)
@@ -192,14 +196,15 @@ class AsyncLimiter(BaseLimiter):
         decision = quick_hit(key, cost)
         if decision is not None:
             return decision
+        began_ns = stopwatch() if self._tells else 0
         demands = self._ruleset.demands("hit", key, cost)
         if not self._enabled:
-            return self._taken(key, demands, None)
+            return self._taken(key, demands, None, began_ns)
         outcome = self._layer.execute(demands)
         if not isinstance(outcome, Outcome):
             outcome = await outcome
         decision = self._ruleset.decision(demands, outcome)
-        return self._tell(key, decision) if self._tells else decision
+        return self._tell(key, demands, decision, began_ns) if self._tells else decision
 
     def start_hit(self, key: Keys, cost: Costs = 1) -> Decision | Awaitable[Decision]:
         """Hit, as `hit` does, without waiting: return the decision if the store makes it at once, or an awaitable.
@@ -210,13 +215,14 @@ class AsyncLimiter(BaseLimiter):
         decision = quick_hit(key, cost)
         if decision is not None:
             return decision
+        began_ns = stopwatch() if self._tells else 0
         demands = self._ruleset.demands("hit", key, cost)
         if not self._enabled:
-            return self._taken(key, demands, None)
+            return self._taken(key, demands, None, began_ns)
         outcome = self._layer.execute(demands)
         if not isinstance(outcome, Outcome):
-            return self._ended(key, demands, outcome)
-        return self._taken(key, demands, outcome)
+            return self._ended(key, demands, outcome, began_ns)
+        return self._taken(key, demands, outcome, began_ns)
 
     async def peek(self, key: Keys, cost: Costs = 1) -> Decision:
         """Return whether `cost` would be admitted now, and the state of the key; change and create nothing."""
@@ -240,9 +246,10 @@ class AsyncLimiter(BaseLimiter):
 
     async def take(self, key: Keys, cost: Costs = 1) -> AsyncReservation:
         """Hit, and return a reservation that can be given back or corrected to the real cost."""
+        began_ns = stopwatch()
         demands = self._ruleset.demands("hit", key, cost)
         outcome = await flows.result(self._layer.execute(demands)) if self._enabled else None
-        decision = self._taken(key, demands, outcome)
+        decision = self._taken(key, demands, outcome, began_ns)
         return AsyncReservation(self._ruleset, self._layer, self._queues, key, decision, demands, outcome)
 
     async def inspect(self, key: Keys) -> dict[str, Inspection]:
@@ -254,7 +261,7 @@ class AsyncLimiter(BaseLimiter):
         """Sleep until admitted and through a shaping delay; raise RateLimited at once if `timeout` cannot be met."""
         timeout = waiting.check_timeout(timeout)
         if self._waiting.is_free:
-            quick_hit = self._quick_hit
+            quick_hit = self._quick_wait
             decision = quick_hit(key, cost)
             if decision:
                 return decision
@@ -297,19 +304,20 @@ class AsyncLimiter(BaseLimiter):
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def _ended(self, key: Keys, demands: list[Demand], coming: Awaitable[Outcome]) -> Decision:
-        return self._taken(key, demands, await coming)
+    async def _ended(self, key: Keys, demands: list[Demand], coming: Awaitable[Outcome], began_ns: int) -> Decision:
+        return self._taken(key, demands, await coming, began_ns)
 
     async def _wait(self, key: Keys, demands: list[Demand], timeout: float | None) -> tuple[Decision, Outcome | None]:
+        began_ns = stopwatch()
         if not self._enabled:
-            return self._taken(key, demands, None), None
+            return self._taken(key, demands, None, began_ns), None
         try:
             flow = self._waiting.wait(demands, timeout, queues.AsyncWaiter(self._waiting.timer))
             decision, outcome = await flows.run_async(flow)
         except RateLimited as error:
-            self._tell(key, error.decision)
+            self._tell(key, demands, error.decision, began_ns, "wait")
             raise
-        return self._tell(key, decision) if self._tells else decision, outcome
+        return self._tell(key, demands, decision, began_ns, "wait") if self._tells else decision, outcome
 
     async def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
         demands = self._ruleset.demands(operation, key, cost)

@@ -305,6 +305,11 @@ class Queues:
         del self._claimed[ticket]
 
     @property
+    def size(self) -> int:
+        """How many callers wait."""
+        return sum(len(queue.places) for queue in list(self.by_name.values()))
+
+    @property
     def pause_ns(self) -> int:
         """How long to sleep before asking again a store that did not decide; longer if there are many callers."""
         return max(_PAUSE_NS, len(self.degraded) * _PAUSE_EACH_NS)

@@ -30,6 +30,10 @@ class LimiterRules(Protocol):
     """What a limiter asks of its rules: a `Ruleset`, or rules that may change while the limiter is in use."""
 
     @property
+    def policy_name(self) -> str:
+        """The name of the policy that the rules are from; empty if they are from no policy."""
+
+    @property
     def bindings(self) -> Sequence[Binding]:
         """The rules, as stores know them."""
 
@@ -94,6 +98,8 @@ class RulesSource(Protocol):
 
 class Ruleset:
     """One or more named rules that are decided together."""
+
+    policy_name = ""
 
     def __init__(
         self,

@@ -200,6 +200,10 @@ class PolicyRules:
         self._note_shapes()
 
     @property
+    def policy_name(self) -> str:
+        return self._version.policy.name
+
+    @property
     def version(self) -> Version:
         """The version in force."""
         return self._version

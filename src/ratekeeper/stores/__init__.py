@@ -9,8 +9,8 @@ Reading order:
 - `sqlite`: keeps state in a file; `database` reads and writes it, `filelock` guards it, `closing` closes both, and
   `paths` reads its URL
 - `redis/`: state on servers, a package of its own
-- `names`: the names of keys, in files and on servers; `breaker` keeps callers from a store that is away; `safe_urls`
-  shows a URL without its secrets
+- `names`: the names of keys, in files and on servers; `breaker` keeps callers from a store that is away; `calls`
+  tells who counts what a store does; `safe_urls` shows a URL without its secrets
 """
 
 from __future__ import annotations

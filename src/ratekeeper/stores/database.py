@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ratekeeper.algorithms.rule import EMPTY
+from ratekeeper.algorithms.rule import EMPTY, Rule
 from ratekeeper.errors import StoreUnavailable, damaged_key
+from ratekeeper.stores.names import head_in
 from ratekeeper.stores.protocol import Binding, Demand, begins_with
 
 _APPLICATION = 0x52_4B_4C_4D  # distinguishes our files from those of other applications
@@ -272,3 +273,16 @@ def restored(binding: Binding, value: Any) -> Any:
 def is_locked(error: sqlite3.Error) -> bool:
     """Return whether another program, which does not use our lock, is using the file at the moment."""
     return isinstance(error, sqlite3.OperationalError) and "lock" in str(error)
+
+
+def expiry_by(in_force: Mapping[bytes, Mapping[Rule, object]]) -> ExpiresAt:
+    """Return a function that judges a key by all rules in force here now under its name."""
+
+    def expires_at(name: bytes, value: Any) -> int:
+        rules = list(in_force.get(head_in(name), ()))
+        try:
+            return max((rule.expires_at(rule.restore(value)) for rule in rules), default=0)
+        except UNREADABLE:
+            return 0
+
+    return expires_at

@@ -26,7 +26,12 @@ class Busy:
     """Returned by an attempt when somebody else holds the lock."""
 
 
+class LockedOut(Busy):
+    """Returned by an attempt when another program, which does not use our lock, has locked the database."""
+
+
 BUSY = Busy()
+LOCKED_OUT = LockedOut()
 
 
 class FileLock:

@@ -18,12 +18,14 @@ from ratekeeper.stores.deciding import carry_out
 from ratekeeper.stores.eviction import EvictionQueue
 from ratekeeper.stores.protocol import (
     Binding,
+    CallObserver,
     Demand,
     Inspection,
     Outcome,
     QuickHit,
     SharedValue,
     Snapshot,
+    StoreFigures,
     begins_with,
 )
 from ratekeeper.stores.spinlock import SpinLock
@@ -75,6 +77,13 @@ class MemoryStore:
     def evictions(self) -> int:
         """The number of keys that were evicted before they expired, because the store was full."""
         return self._eviction.evictions
+
+    def figures(self) -> StoreFigures:
+        """Return how the store stands now."""
+        return StoreFigures(True, self.size, self.evictions)
+
+    def observe_calls(self, observer: CallObserver) -> None:
+        """Do nothing: there is no server to call."""
 
     def for_threads(self) -> MemoryStore:
         return self

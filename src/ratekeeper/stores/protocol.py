@@ -161,6 +161,33 @@ class StoreLayer(Layer, Protocol):
         """Release resources such as connections; the next request opens new ones."""
 
 
+class StoreFigures(NamedTuple):
+    """How a store stands now. A number is None where the store has none."""
+
+    is_up: bool
+    keys: int | None = None
+    """The keys that it holds."""
+    evictions: int | None = None
+    """The keys that were evicted so far because it was full."""
+    remembered_denials: int | None = None
+    """The denials so far that were repeated without asking a server."""
+
+
+CallObserver = Callable[[int, bool], object]
+"""Is told of a call to a server or a file: how many requests it decided, and whether there was an answer."""
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """What a store offers to those who count what it does."""
+
+    def figures(self) -> StoreFigures:
+        """Return how the store stands now, at once."""
+
+    def observe_calls(self, observer: CallObserver) -> None:
+        """Tell an observer of every call that makes decisions, from now on; a store in memory makes none."""
+
+
 def begins_with(known: bytes, before: bytes) -> bool:
     """Tell whether a shared value begins so; only a value that is not there begins with nothing."""
     return known.startswith(before) if before else not known

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,13 +21,25 @@ from ratekeeper.clock import Clock, no_time, stopwatch, wall_clock
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.rates import show
 from ratekeeper.stores.breaker import Breaker
+from ratekeeper.stores.calls import Calls
 from ratekeeper.stores.closing import Files, close_with, closing, keep_open
-from ratekeeper.stores.database import UNREADABLE, Database, ExpiresAt, Work, is_locked, restored
+from ratekeeper.stores.database import Database, Work, expiry_by, is_locked, restored
 from ratekeeper.stores.deciding import carry_out
-from ratekeeper.stores.filelock import BUSY, Busy, FileLock, LockQueue
-from ratekeeper.stores.names import head_in, head_of, name_of, shared_name
+from ratekeeper.stores.filelock import BUSY, LOCKED_OUT, Busy, FileLock, LockedOut, LockQueue
+from ratekeeper.stores.names import head_of, name_of, shared_name
 from ratekeeper.stores.paths import checked
-from ratekeeper.stores.protocol import Binding, Demand, Inspection, Outcome, QuickHit, SharedValue, Snapshot, outcome_at
+from ratekeeper.stores.protocol import (
+    Binding,
+    CallObserver,
+    Demand,
+    Inspection,
+    Outcome,
+    QuickHit,
+    SharedValue,
+    Snapshot,
+    StoreFigures,
+    outcome_at,
+)
 from ratekeeper.stores.spinlock import interrupting
 
 _PATIENCE_NS = 1_000_000_000  # for calls without a deadline
@@ -45,13 +57,6 @@ Drive = Callable[[flows.Flow[Any]], Any]
 Sleep = Callable[[float], Any]
 
 
-class _LockedOut(Busy):
-    """Returned by an attempt when another program, which does not use our lock, has locked the database."""
-
-
-_LOCKED_OUT = _LockedOut()
-
-
 class SqliteStore:
     """Keeps state in a file on this machine, for threads and event loops of any number of processes."""
 
@@ -61,10 +66,11 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked(path)
         self.breaker = Breaker(repr(self))
+        self._calls = Calls()
         # The rules of this process's limiters, by the head of their keys' names, then by the ids of their bindings.
         self._in_force: dict[bytes, dict[Rule, set[int]]] = {}  # with the ids of their bindings
         self._lock = FileLock(f"{self.path}-lock")
-        self._database = Database(self.path, _expiry_by(self._in_force))
+        self._database = Database(self.path, expiry_by(self._in_force))
         self._queue = LockQueue()
         self._check_at_ns = 0
         self._clock: Clock = wall_clock
@@ -80,6 +86,14 @@ class SqliteStore:
     def is_away(self) -> bool:
         """Whether the file cannot be used at the moment."""
         return self.breaker.is_open
+
+    def figures(self) -> StoreFigures:
+        """Return how the store stands now; its keys are not counted, which would take longer the more there are."""
+        return StoreFigures(not self.is_away)
+
+    def observe_calls(self, observer: CallObserver) -> None:
+        """Tell an observer of every decision, and of every call that fails, from now on."""
+        self._calls.observe(observer)
 
     def for_threads(self) -> SqliteStore:
         return self
@@ -195,6 +209,8 @@ class SqliteStore:
         work = Work(self._database, self._name)
         answers = carry_out(demands, now, work.read, work.write)
         self._database.write(work.changes, now)
+        if self._calls.observers:
+            self._calls.tell(1, True)
         return outcome_at(now, answers)
 
     def look(self, demands: Sequence[Demand]) -> Snapshot:
@@ -234,11 +250,11 @@ class SqliteStore:
         try:
             result = self._lock.attempt(self._inside, action, demands)
         except StoreUnavailable as error:
-            self.breaker.noted(error)
+            self._note(error)
             raise
         except OSError as error:  # from the lock's own file
             unavailable = _unavailable(self, error)
-            self.breaker.noted(unavailable)
+            self._note(unavailable)
             raise unavailable from error
         if self.breaker.is_open and not isinstance(result, Busy):
             self.breaker.succeeded()
@@ -256,7 +272,7 @@ class SqliteStore:
             return action(demands)
         except (sqlite3.Error, OSError) as error:
             if isinstance(error, sqlite3.Error) and is_locked(error):
-                return _LOCKED_OUT
+                return LOCKED_OUT
             self._database.close()  # the next attempt opens whatever file is there then
             raise _unavailable(self, error) from error
         except StoreUnavailable as error:
@@ -293,14 +309,18 @@ class SqliteStore:
                         return result
                 now = stopwatch()
         waited = f"{(now - began_ns) / 1e9:.3f} s"
-        if isinstance(result, _LockedOut):
+        if isinstance(result, LockedOut):
             error = StoreUnavailable(f"{self!r} was locked by another program for {waited}")
         elif self._lock.moves_since(min(began_ns, now - _STALL_NS)):
             error = StoreUnavailable(f"{self!r} was in use by others for {waited}", away=False)
         else:
             error = StoreUnavailable(f"{self!r} was locked by a process that made no progress for {waited}")
-        self.breaker.noted(error)
+        self._note(error)
         raise error
+
+    def _note(self, error: StoreUnavailable) -> None:
+        self._calls.tell(1, False)
+        self.breaker.noted(error)
 
     # Forks.
 
@@ -369,19 +389,6 @@ class AsyncSqliteLayer:
 
     def _ask(self, action: Action, demands: Sequence[Demand], ends_ns: int | None) -> Any:
         return self._store.ask(action, demands, ends_ns, flows.run_async, self._sleep)
-
-
-def _expiry_by(in_force: Mapping[bytes, Mapping[Rule, object]]) -> ExpiresAt:
-    """Return a function that judges a key by all rules in force here now under its name."""
-
-    def expires_at(name: bytes, value: Any) -> int:
-        rules = list(in_force.get(head_in(name), ()))
-        try:
-            return max((rule.expires_at(rule.restore(value)) for rule in rules), default=0)
-        except UNREADABLE:
-            return 0
-
-    return expires_at
 
 
 def _unavailable(store: SqliteStore, error: Exception) -> StoreUnavailable:

@@ -147,6 +147,8 @@ class AsyncioBatches:
             error.away = error.away and isinstance(caught, StoreUnavailable)
             results = [error] * len(batch)
         self._observe(requests, results, sent_ns)
+        if self._connections.calls.observers:
+            self._connections.calls.tell(len(batch), any(type(result) is Outcome for result in results))
         if self._breaker.is_open:
             for request, result in zip(batch, results, strict=True):
                 self._resolve(request, result)

@@ -29,6 +29,7 @@ class AsyncioConnections:
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
+        self.calls = servers.calls
         self._loop = asyncio.get_running_loop()
         self._semaphore = asyncio.Semaphore(MOST_AT_ONCE)  # for anything but decisions
         self._idle: dict[NodeAddress | None, list[Any]] = {}

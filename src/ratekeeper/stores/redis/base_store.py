@@ -11,7 +11,16 @@ from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.errors import StoreUnavailable, damaged_key
 from ratekeeper.flows import Flow
 from ratekeeper.stores.names import head_of, shared_name
-from ratekeeper.stores.protocol import Binding, Demand, Inspection, QuickHit, SharedValue, Snapshot
+from ratekeeper.stores.protocol import (
+    Binding,
+    CallObserver,
+    Demand,
+    Inspection,
+    QuickHit,
+    SharedValue,
+    Snapshot,
+    StoreFigures,
+)
 from ratekeeper.stores.redis import script, wire
 from ratekeeper.stores.redis.denials import Denials, forget_everywhere
 from ratekeeper.stores.redis.redis_errors import Result, is_of_another_type, unavailable
@@ -50,6 +59,14 @@ class BaseRedisStore:
     def is_away(self) -> bool:
         """Whether the store, or a node of the cluster, is currently not answering."""
         return self._servers.are_away
+
+    def figures(self) -> StoreFigures:
+        """Return how the store stands now."""
+        return StoreFigures(not self.is_away, None, None, None if self.denials is None else self.denials.recalled)
+
+    def observe_calls(self, observer: CallObserver) -> None:
+        """Tell an observer of every batch of decisions that is sent from now on."""
+        self._servers.calls.observe(observer)
 
     def bind(self, binding: Binding, clock: Clock | None) -> None:
         """Prepare for a limiter's rule and its clock. All limiters of one store share one clock."""

@@ -8,6 +8,7 @@ another process goes unnoticed for a second at most.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import weakref
@@ -45,12 +46,18 @@ class Denials:
         self._changed_ns: dict[Hashable, int] = {}  # when this process last gave units back
         self._since_ns = 0  # when the latest denial was noted
         self._latest_ns = 0  # when the last of them ends
+        self._recalled = itertools.count()  # advances in one step, so threads need no lock
         self._trusted_ns = 0  # replies to earlier requests may predate a change that is no longer listed
         _of_all_stores.add(weakref.ref(self, _of_all_stores.discard))
 
     def after_fork(self) -> None:
         """Make a new lock: a thread that held the old one does not exist in the child."""
         self._lock = threading.RLock()
+
+    @property
+    def recalled(self) -> int:
+        """How many hits were answered with a denial that still held."""
+        return int(repr(self._recalled)[6:-1])  # "count(5)"
 
     def recall(self, demands: Sequence[Demand]) -> Outcome | None:
         """Return the answer to a hit that is still denied."""
@@ -62,12 +69,13 @@ class Denials:
         if not replied_ns <= now < ends_ns:
             return None
         passed_us = now // 1000 - replied_ns // 1000
+        next(self._recalled)
         return outcome_at(outcome.now_us + passed_us, [_later(answer, passed_us) for answer in outcome.answers])
 
     def quick_hit(self, binding: Binding) -> QuickHit:
         """Return a fast path to hit one rule with a str key and an int cost: `recall` with its calls inlined."""
         rule_id, name, limit = id(binding), binding.name, binding.rule.limit
-        held = self.held
+        held, recalled = self.held, self._recalled
 
         def hit(key: Any, cost: Any) -> Decision | None:
             if not held or key.__class__ is not str or cost.__class__ is not int:
@@ -79,6 +87,7 @@ class Denials:
             now = self.timer()
             if not replied_ns <= now < ends_ns:
                 return None
+            next(recalled)
             allowed, remaining, retry_after, reset_after, delay = _later(
                 outcome.answers[0], now // 1000 - replied_ns // 1000
             )

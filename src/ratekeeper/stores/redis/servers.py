@@ -11,6 +11,7 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable, damaged_key
 from ratekeeper.flows import Flow
 from ratekeeper.stores.breaker import Breaker
+from ratekeeper.stores.calls import Calls
 from ratekeeper.stores.protocol import Demand
 from ratekeeper.stores.redis import redis_client, script
 from ratekeeper.stores.redis.redis_errors import (
@@ -48,6 +49,7 @@ class Servers:
         self.topology = redis_client.topology_of(source, for_asyncio=for_asyncio)
         self.refusal, self.troubles = redis_client.errors()
         self.codec = Codec()
+        self.calls = Calls()
         self.breaker = Breaker(shown)
         self.node_breakers: dict[NodeAddress, Breaker] = {}
         self.checked: set[NodeAddress | None] = set()  # servers that need not be asked anything but decisions

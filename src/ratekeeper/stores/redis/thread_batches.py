@@ -226,6 +226,8 @@ class ThreadBatches:
             if isinstance(result, StoreUnavailable) and not self._shows_away(leader, sent_ns, result.__cause__):
                 result.away = False
         self._observe(requests, results, sent_ns)
+        if self._connections.calls.observers:
+            self._connections.calls.tell(len(requests), any(type(result) is Outcome for result in results))
         return results
 
 

@@ -36,6 +36,7 @@ class ThreadConnections:
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
+        self.calls = servers.calls
         self._semaphore = SignalSafeSemaphore(MOST_AT_ONCE)  # for anything but decisions
         self._idle: dict[NodeAddress | None, list[Any]] = {}
         self._set_ups = ThreadJobs(servers.ready)
