@@ -20,9 +20,9 @@ from tests import servers
 # These may name an algorithm outside of `algorithms/`: an example, and the strategies of Flask-Limiter.
 NAMED = {
     ("service/openapi.py", "token-bucket"),
-    ("integrations/flask.py", "fixed-window"),
-    ("integrations/flask.py", "moving-window"),
-    ("integrations/flask.py", "sliding-window-counter"),
+    ("integrations/flask_settings.py", "fixed-window"),
+    ("integrations/flask_settings.py", "moving-window"),
+    ("integrations/flask_settings.py", "sliding-window-counter"),
 }
 ROOT = Path(__file__).parent.parent.parent
 ADDED = Path(__file__).parent / "added"

@@ -123,9 +123,13 @@ def test_a_server_that_comes_back_behind_a_slow_link_is_used_again(face, secured
 
 
 def test_a_server_that_does_not_know_the_script_decides_in_one_exchange(face, secured, admin):
-    with Proxy(secured.port, delay=SLOW) as proxy, limiter_on(face, login(proxy), deadline=0.35) as limiter:
-        until_decided(limiter)  # one round trip is within the deadline, and two are not
-        assert limiter.hit("k").remaining == 10**9 - 2  # nothing was charged before
+    with redis.Redis(port=secured.port, password="secret") as watcher, watcher.monitor() as monitor:
+        with Proxy(secured.port, delay=SLOW) as proxy, limiter_on(face, login(proxy)) as limiter:
+            until_decided(limiter)
+        admin.echo("the end")
+        commands = list(iter(lambda: monitor.next_command()["command"], "ECHO the end"))
+    on_the_key = {command.partition(" ")[0] for command in commands if command.startswith("EVAL") and "{k}" in command}
+    assert on_the_key == {"EVALSHA"}  # a refusal, and then EVAL, would be two exchanges
 
 
 def test_a_storm_of_callers_makes_no_more_connections_than_are_used_at_a_time(face, secured, admin):

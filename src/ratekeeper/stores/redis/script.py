@@ -53,5 +53,5 @@ _TEXTS = {call[1]: text.encode() for call, text in ((CALL, TEXT), (REPLACE, _REP
 
 
 def in_full(call: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Return the same call with the script itself, for a server that does not know it yet."""
-    return b"EVAL", _TEXTS[call[1]], *call[2:]
+    """Return the same call with the script itself, for a server that does not know it; it may have it already."""
+    return b"EVAL", _TEXTS.get(call[1], call[1]), *call[2:]
