@@ -239,9 +239,9 @@ MAY_IMPORT = {
     "policies.text_lines": "policies.mistakes",
     "policies.yaml_reading": "policies.mistakes policies.text_lines",
     "policies.documents": "errors policies.mistakes policies.text_lines policies.yaml_reading rates",
-    "policies.attributes": "errors http.url_paths rates",
+    "policies.attributes": "errors http.claims http.url_paths rates",
     "policies.conditions": "http.address http.url_paths policies.attributes",
-    "policies.templates": "errors keys policies.attributes rates stores.protocol",
+    "policies.templates": "errors http.claims keys policies.attributes rates stores.protocol",
     "policies.model": "algorithms fallback policies.conditions policies.templates rates",
     "policies.build": (
         "algorithms errors fallback http.chosen_rules policies.conditions policies.documents policies.mistakes "
@@ -251,15 +251,20 @@ MAY_IMPORT = {
     "policies.runtime_overrides": (
         "policies.build policies.conditions policies.documents policies.mistakes policies.model rates"
     ),
+    "policies.versions": (
+        "algorithms arguments clock policies.attributes policies.model policies.overrides policies.runtime_overrides "
+        "ruleset stores.protocol"
+    ),
     "policies.policy_rules": (
-        "algorithms arguments clock decision enforcement fallback policies.attributes policies.model "
-        "policies.overrides policies.runtime_overrides ruleset stores.protocol"
+        "algorithms arguments clock decision enforcement fallback policies.model policies.runtime_overrides "
+        "policies.versions ruleset stores.protocol"
     ),
     "policies.policies": (
         "clock decision errors fallback limiter notices policies.build policies.documents policies.explaining "
-        "policies.mistakes policies.model policies.policy_rules policies.runtime_overrides rates stores.protocol"
+        "policies.mistakes policies.model policies.policy_rules policies.runtime_overrides rates ruleset "
+        "stores.protocol"
     ),
-    "policies.explaining": ("policies.attributes policies.model policies.policy_rules stores.protocol"),
+    "policies.explaining": ("policies.attributes policies.model policies.versions stores.protocol"),
     "policies.differences": "policies.model",
     "policies.schema": "algorithms fallback policies.build",
     "policies": ("policies.attributes policies.mistakes policies.model policies.policies policies.runtime_overrides"),

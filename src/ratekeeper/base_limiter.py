@@ -18,7 +18,7 @@ from ratekeeper.leases import Leases
 from ratekeeper.notices import Notices
 from ratekeeper.observers import HitOrWait, Observer, observed, tell
 from ratekeeper.rules import Rules
-from ratekeeper.ruleset import Costs, Keys, LimiterRules, Ruleset, RulesSource, Shadow, StoredBy
+from ratekeeper.ruleset import Costs, Keys, LimiterRules, Ruleset, RulesSource, RulesVersion, Shadow, StoredBy
 from ratekeeper.stores.protocol import Demand, Layer, Outcome, Store
 
 if TYPE_CHECKING:
@@ -108,6 +108,11 @@ class BaseLimiter:
     def rules(self) -> dict[str, Rule]:
         """The rules, by name."""
         return self._ruleset.rules
+
+    @property
+    def version(self) -> RulesVersion | None:
+        """What decides on requests now, by their attributes, if this is a limiter by policy."""
+        return self._ruleset.version
 
     @property
     def shadow(self) -> frozenset[str]:

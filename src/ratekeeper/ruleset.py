@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -26,12 +26,31 @@ _MICROSECONDS = 1_000_000
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 
 
+class RulesVersion(Protocol):
+    """Rules that are in force at one time, of a limiter by policy."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the rules."""
+
+    @property
+    def attributes(self) -> Collection[str]:
+        """The names of all attributes that a request may be asked for."""
+
+    def prepare(self, attributes: Mapping[str, Any], cost: Any, missing: Any) -> Any:
+        """Return a request for calls that are decided by this version, whatever comes into force meanwhile."""
+
+
 class LimiterRules(Protocol):
     """What a limiter asks of its rules: a `Ruleset`, or rules that may change while the limiter is in use."""
 
     @property
     def policy_name(self) -> str:
         """The name of the policy that the rules are from; empty if they are from no policy."""
+
+    @property
+    def version(self) -> RulesVersion | None:
+        """What decides on requests now, by their attributes; None for rules that never change."""
 
     @property
     def bindings(self) -> Sequence[Binding]:
@@ -100,6 +119,7 @@ class Ruleset:
     """One or more named rules that are decided together."""
 
     policy_name = ""
+    version = None
 
     def __init__(
         self,

@@ -11,8 +11,8 @@ Reading order:
   and `attributes` what a request says of itself.
 - `documents` reads a file as plain data with the line of every value, by way of `text_lines` (TOML and JSON) and
   `yaml_reading`. `build` makes the model from it and finds all `mistakes`.
-- `policy_rules` turns a call into demands on a store, as a limiter's ruleset does; `overrides` finds the one that
-  counts, and `runtime_overrides` are those that come and go without the file.
+- `versions` turns a call into demands on a store; `overrides` finds the one that counts, and `runtime_overrides` are
+  those that come and go without the file. `policy_rules` are the rules of a limiter, whose version may change.
 - `explaining` tells what a request would meet, `differences` what changes between two files, and `schema` helps
   editors.
 - `policies` is what applications use: it makes limiters, and changes what they follow.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ratekeeper.errors import InvalidRule
+from ratekeeper.http.claims import Claim
 from ratekeeper.http.url_paths import normalized
 from ratekeeper.rates import show
 
@@ -29,7 +30,7 @@ class InvalidAttribute(InvalidRule):
 def as_texts(attributes: Mapping[str, Any]) -> Texts:
     """Check a request's attributes, and return each as a text: 42 and "42" are one identity.
 
-    Names of headers and methods ignore case, and a path is read as routes read it.
+    Names of headers and methods ignore case, and a path is read as routes read it. A `Claim` stays as it is.
     """
     if not isinstance(attributes, Mapping):
         raise TypeError(f"attributes must be a mapping of names to texts or integers, not {show(attributes)}")
@@ -39,7 +40,9 @@ def as_texts(attributes: Mapping[str, Any]) -> Texts:
         if name.__class__ is not str:
             raise TypeError(f"the name of an attribute must be a str, not {show(name)}")
         text = value if value.__class__ is str else _as_text(name, value)
-        if name == "method":
+        if value.__class__ is Claim:
+            text = value
+        elif name == "method":
             text = text.upper()
         elif name == "path":
             text = normalized(text)

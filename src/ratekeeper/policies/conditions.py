@@ -42,6 +42,11 @@ class When:
     def __str__(self) -> str:
         return ", ".join(f"{name}={' or '.join(map(str, texts))}" for name, texts in self.given.items()) or "always"
 
+    @property
+    def attributes(self) -> Iterator[str]:
+        """The names of the attributes that it compares."""
+        return (name for name, _ in self._patterns)
+
     def matches(self, attributes: Texts) -> bool:
         """Tell whether each named attribute is there and matches one of its patterns."""
         for name, patterns in self._patterns:

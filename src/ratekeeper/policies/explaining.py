@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ratekeeper.policies.attributes import as_texts
 from ratekeeper.policies.model import limit_text
-from ratekeeper.policies.policy_rules import Version
+from ratekeeper.policies.versions import Version
 from ratekeeper.stores.protocol import Key
 
 

@@ -24,6 +24,7 @@ from ratekeeper.policies.model import Policy
 from ratekeeper.policies.policy_rules import PolicyRules
 from ratekeeper.policies.runtime_overrides import RuntimeOverride, read_override
 from ratekeeper.rates import show
+from ratekeeper.ruleset import Shadow
 from ratekeeper.stores.protocol import Store
 
 
@@ -111,17 +112,19 @@ class Policies(Mapping[str, Policy]):
         on_error: OnError | None = None,
         deadline: float = 0.1,
         enabled: bool = True,
+        shadow: Shadow = False,
         on_decision: Callable[[Any, Decision], object] | None = None,
         local_share: float | Fraction = 1,
         notices: Notices | None = None,
     ) -> Limiter:
         """Return a limiter by a policy, whose keys are the attributes of requests.
 
-        Without `on_error`, the policy's own applies. The other options are those of a `Limiter`.
+        Without `on_error`, the policy's own applies, and `shadow` adds to what the policy tries out. The other options
+        are those of a `Limiter`.
         """
         limiter: Limiter = self._limiter(
             Limiter,
-            *(policy, store, on_error),
+            *(policy, store, on_error, shadow),
             clock=clock,
             prefix=prefix,
             deadline=deadline,
@@ -142,6 +145,7 @@ class Policies(Mapping[str, Policy]):
         on_error: OnError | None = None,
         deadline: float = 0.1,
         enabled: bool = True,
+        shadow: Shadow = False,
         on_decision: Callable[[Any, Decision], object] | None = None,
         local_share: float | Fraction = 1,
         notices: Notices | None = None,
@@ -149,7 +153,7 @@ class Policies(Mapping[str, Policy]):
         """Return a `limiter` whose methods are awaited."""
         limiter: AsyncLimiter = self._limiter(
             AsyncLimiter,
-            *(policy, store, on_error),
+            *(policy, store, on_error, shadow),
             clock=clock,
             prefix=prefix,
             deadline=deadline,
@@ -180,8 +184,9 @@ class Policies(Mapping[str, Policy]):
     def explain(self, policy: str, attributes: Mapping[str, Any], cost: Any = 1) -> Explanation:
         """Say which rules a hit with these attributes would meet, with which keys and limits; change nothing."""
         self._check_known(policy)
-        known = (rules for rules in list(self._followers) if rules.version.policy is self._policies[policy])
-        rules = next(known, None) or self._rules(policy, "", None)
+        alike = (rules for rules in list(self._followers) if not rules.own_shadow)
+        known = (rules for rules in alike if rules.version.policy is self._policies[policy])
+        rules = next(known, None) or self._rules(policy)
         return explain(rules.version, attributes, cost)
 
     @property
@@ -243,21 +248,25 @@ class Policies(Mapping[str, Policy]):
         for rules, version in prepared:
             rules.switch_to(version)
 
-    def _limiter(self, kind: Any, policy: str, store: str | Store, on_error: OnError | None, **options: Any) -> Any:
+    def _limiter(
+        self, kind: Any, policy: str, store: str | Store, on_error: OnError | None, shadow: Shadow, **options: Any
+    ) -> Any:
         self._check_known(policy)
-        source = _Source(self, policy, on_error)
+        source = _Source(self, policy, on_error, shadow)
         return kind(source, store, on_error=on_error or "local", **options)
 
-    def follow(self, policy: str, prefix: str, on_error: OnError | None) -> PolicyRules:
+    def follow(self, policy: str, prefix: str, on_error: OnError | None, shadow: Shadow) -> PolicyRules:
         """Return the rules of a new limiter, which follow every change from now on."""
         with self._lock:
-            rules = self._rules(policy, prefix, on_error)
+            rules = self._rules(policy, prefix, on_error, shadow)
             self._followers.add(rules)
         return rules
 
-    def _rules(self, policy: str, prefix: str, on_error: OnError | None) -> PolicyRules:
+    def _rules(
+        self, policy: str, prefix: str = "", on_error: OnError | None = None, shadow: Shadow = False
+    ) -> PolicyRules:
         runtime = _of_policy(policy, self._overrides)
-        return PolicyRules(self._policies[policy], prefix, runtime, self._clock, on_error)
+        return PolicyRules(self._policies[policy], prefix, runtime, self._clock, on_error, shadow)
 
     def _check_known(self, policy: str) -> None:
         if not isinstance(policy, str) or policy not in self._policies:
@@ -269,13 +278,14 @@ class Policies(Mapping[str, Policy]):
 class _Source:
     """What a limiter makes its rules from."""
 
-    def __init__(self, policies: Policies, policy: str, on_error: OnError | None) -> None:
+    def __init__(self, policies: Policies, policy: str, on_error: OnError | None, shadow: Shadow) -> None:
         self._policies = policies
         self._policy = policy
         self._on_error = on_error
+        self._shadow = shadow
 
     def ruleset(self, prefix: str) -> PolicyRules:
-        return self._policies.follow(self._policy, prefix, self._on_error)
+        return self._policies.follow(self._policy, prefix, self._on_error, self._shadow)
 
 
 def _of_policy(name: str, overrides: Mapping[str, RuntimeOverride]) -> list[RuntimeOverride]:

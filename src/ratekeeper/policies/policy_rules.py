@@ -1,7 +1,6 @@
-"""The rules of a limiter by policy: they turn the attributes of a request into demands on a store.
+"""The rules of a limiter by policy, which may change while calls run.
 
-A policy may be replaced while calls run. Each call reads the version in force once and is decided by it to its end:
-its demands say which version made them. A version's rules stay bound to the store until its last call has ended.
+Each call reads the version in force once and is decided by it to its end: its demands say which version made them.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import contextlib
 import math
 import threading
 import weakref
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,160 +19,11 @@ from ratekeeper.clock import Clock
 from ratekeeper.decision import NO_LAYERS, NO_LIMIT, Decision
 from ratekeeper.enforcement import Enforcement
 from ratekeeper.fallback import OnError
-from ratekeeper.policies.attributes import Texts, as_texts
-from ratekeeper.policies.model import ALWAYS, Effect, Limit, Override, Policy, PolicyRule, Word, stored_name
-from ratekeeper.policies.overrides import OverrideTable
+from ratekeeper.policies.model import Policy, stored_name
 from ratekeeper.policies.runtime_overrides import RuntimeOverride
-from ratekeeper.ruleset import Costs, combine, from_answer, shadow_denied
+from ratekeeper.policies.versions import Applied, Bound, PreparedRequest, Version
+from ratekeeper.ruleset import Costs, Shadow, combine, from_answer, shadow_denied
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Operation, Outcome
-
-_new = tuple.__new__  # a named tuple's own constructor takes twice as long
-_InForce = Binding | Word
-_Effect = Mapping[str, _InForce] | Word
-
-
-class Bound:
-    """A rule that is bound to the store as long as a version uses it."""
-
-    __slots__ = ("__weakref__", "binding")
-
-    def __init__(self, binding: Binding) -> None:
-        self.binding = binding
-
-
-Bind = Callable[[str, Rule], Bound]
-"""Returns what keeps a limit of a rule bound."""
-
-
-class AppliedRule:
-    """A rule of a version, ready to be applied."""
-
-    __slots__ = ("binds", "cost", "key", "limit", "name", "when")
-
-    def __init__(self, rule: PolicyRule, limit: _InForce, *, binds: bool) -> None:
-        self.name = rule.name
-        self.limit = limit
-        self.key = rule.key
-        self.when = None if rule.when == ALWAYS else rule.when
-        self.cost = rule.cost
-        self.binds = binds
-
-
-class Applied(list[Demand]):
-    """The demands of one call, and what decided about the rules that the store is not asked about."""
-
-    __slots__ = ("blocked", "blocked_as_a_whole", "version")
-
-    def __init__(self, version: Version) -> None:
-        self.version = version
-        self.blocked: list[AppliedRule] = []
-        self.blocked_as_a_whole = False
-
-
-class OverridesInForce:
-    """Overrides in order of precedence, with the limits that each puts in place of the rules' own."""
-
-    def __init__(self, overrides: Sequence[Override | RuntimeOverride], rules: Container[str], bind: Bind) -> None:
-        self.overrides = overrides
-        self.bounds: dict[Bound, None] = {}  # an ordered set
-        self.table = OverrideTable([override.when for override in overrides])
-        self.effects = [self._effect(override.limits, rules, bind) for override in overrides]
-
-    def _effect(self, limits: Effect, rules: Container[str], bind: Bind) -> _Effect:
-        if isinstance(limits, str):
-            return limits
-        return {name: _in_force(name, limit, bind, self.bounds) for name, limit in limits.items() if name in rules}
-
-
-class Version:
-    """A policy with its overrides, as one limiter enforces it. It never changes."""
-
-    def __init__(
-        self,
-        policy: Policy,
-        runtime: Sequence[RuntimeOverride],
-        bind: Bind,
-        clock: Clock,
-        before: Version | None = None,
-    ) -> None:
-        """`bind` returns what keeps a rule bound; `before` may be of the same policy, with other run-time overrides."""
-        self.policy = policy
-        self._clock = clock
-        self._bounds: dict[Bound, None] = {}
-        in_shadow = policy.in_shadow
-        self.rules = [
-            AppliedRule(rule, _in_force(rule.name, rule.limit, bind, self._bounds), binds=rule.name not in in_shadow)
-            for rule in policy.rules
-        ]
-        names = {rule.name for rule in policy.rules}
-        self.runtime = OverridesInForce(runtime, names, bind)
-        self.of_file: OverridesInForce = (
-            before.of_file
-            if before is not None and before.policy is policy
-            else OverridesInForce(policy.overrides, names, bind)
-        )
-        self._has_overrides = bool(runtime or policy.overrides)
-        bounds = self._bounds | self.runtime.bounds | self.of_file.bounds
-        self.bindings = tuple(bound.binding for bound in bounds)
-
-    def override(self, texts: Texts) -> tuple[_Effect | None, RuntimeOverride | int | None]:
-        """Return the effect of the first override that a request meets, and which it is: an int is one of the file."""
-        if self.runtime.overrides:
-            now = self._clock()
-            for position in self.runtime.table.matching(texts):
-                override: Any = self.runtime.overrides[position]
-                if now < override.ends_ns:
-                    return self.runtime.effects[position], override
-        for position in self.of_file.table.matching(texts):
-            return self.of_file.effects[position], position
-        return None, None
-
-    def apply(self, operation: Operation, attributes: Any, cost: Any) -> Applied:
-        """Return the demands of a call, in the order: conditions, overrides, costs, keys."""
-        texts = as_texts(attributes)
-        cost_of: Mapping[str, int] = {}
-        if cost.__class__ is not int or cost < 1:
-            known = self._costs(cost)
-            cost_of, cost = (known, 1) if isinstance(cost, Mapping) else ({}, int(cost))
-        applied = Applied(self)
-        rules = [rule for rule in self.rules if rule.when is None or rule.when.matches(texts)]
-        effect = self.override(texts)[0] if rules and self._has_overrides else None
-        if isinstance(effect, str):
-            if effect == "blocked":
-                applied.blocked, applied.blocked_as_a_whole = rules, True
-            return applied
-        for rule in rules:
-            limit = rule.limit if effect is None else effect.get(rule.name, rule.limit)
-            if isinstance(limit, str):
-                if limit == "blocked":
-                    applied.blocked.append(rule)
-                continue
-            amount = cost if rule.cost is None and not cost_of else _amount(rule, operation, texts, cost_of)
-            if amount:
-                applied.append(_new(Demand, (limit, rule.key.key(texts), amount, operation, rule.binds, None)))
-        if applied.blocked and operation in ("hit", "peek") and any(rule.binds for rule in applied.blocked):
-            applied.clear()  # the request is denied, whatever the store says
-        return applied
-
-    def _costs(self, cost: Any) -> dict[str, int]:
-        return arguments.by_name("cost", cost, [rule.name for rule in self.rules], arguments.check_cost)
-
-
-def _in_force(rule: str, limit: Limit, bind: Bind, bounds: dict[Bound, None]) -> _InForce:
-    if isinstance(limit, str):
-        return limit
-    bound = bind(rule, limit)
-    bounds[bound] = None
-    return bound.binding
-
-
-def _amount(rule: AppliedRule, operation: Operation, texts: Texts, cost_of: Mapping[str, int]) -> int:
-    """Return what a rule charges: what the caller says for it, its own cost, or the request's."""
-    if rule.name in cost_of:
-        return cost_of[rule.name]
-    if rule.cost is None:
-        return 1
-    return 1 if operation == "reset" else rule.cost.cost(texts)
 
 
 class PolicyRules:
@@ -181,14 +31,18 @@ class PolicyRules:
 
     may_shadow = True  # a later version may
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - Policies makes it
         self,
         policy: Policy,
         prefix: str,
         runtime: Sequence[RuntimeOverride],
         clock: Clock,
         on_error: OnError | None,
+        shadow: Shadow = False,
     ) -> None:
+        arguments.check_shadow(shadow, [rule.name for rule in policy.rules])
+        self.own_shadow: Shadow = shadow if isinstance(shadow, bool) else frozenset(shadow)
+        """The rules that are only tried out in this limiter, whatever the file says."""
         self._prefix = prefix
         self._clock = clock
         self._on_error = on_error  # what the limiter's maker has said, whatever the file says
@@ -196,7 +50,7 @@ class PolicyRules:
         self._bound: weakref.WeakValueDictionary[tuple[str, Rule], Bound] = weakref.WeakValueDictionary()
         self._enforcement: Enforcement | None = None
         self._shaped = False
-        self._version = Version(policy, runtime, partial(self._bind, policy.name), clock)
+        self._version = Version(policy, runtime, partial(self._bind, policy.name), clock, self.own_shadow)
         self._note_shapes()
 
     @property
@@ -211,7 +65,8 @@ class PolicyRules:
     def version_of(self, policy: Policy, runtime: Sequence[RuntimeOverride]) -> Version:
         """Prepare a version, whose rules are bound to the store; raise InvalidRule if the store cannot enforce them."""
         with self._lock:
-            return Version(policy, runtime, partial(self._bind, policy.name), self._clock, self._version)
+            bind = partial(self._bind, policy.name)
+            return Version(policy, runtime, bind, self._clock, self.own_shadow, self._version)
 
     def switch_to(self, version: Version) -> None:
         """Let the calls that begin from now on be decided by a version that was prepared."""
@@ -272,11 +127,12 @@ class PolicyRules:
 
     def demands(self, operation: Operation, key: Any, cost: Any = 1) -> list[Demand]:
         """Return the demands that a request with these attributes makes on the store."""
+        if key.__class__ is PreparedRequest:
+            return key.applied.again(operation)
         return self._version.apply(operation, key, cost)
 
     def costs(self, argument: str, cost: Costs) -> dict[str, int]:
-        names = [rule.name for rule in self._version.rules]
-        return arguments.by_name(argument, cost, names, arguments.check_cost)
+        return arguments.by_name(argument, cost, self._version.names, arguments.check_cost)
 
     def decision(self, demands: Sequence[Demand], outcome: Outcome) -> Decision:
         """Make one decision from the answers to the demands that bind, and from what the store was not asked."""
@@ -318,7 +174,7 @@ class ChargedRules:
     def __init__(self, version: Version, demands: Sequence[Demand]) -> None:
         self.rules = {demand.binding.name: demand.binding.rule for demand in demands}
         self._demands = demands
-        self._names = [rule.name for rule in version.rules]
+        self._names = version.names
         self._with_own_cost = {rule.name for rule in version.rules if rule.cost is not None}
 
     def costs(self, argument: str, cost: Costs) -> dict[str, int]:

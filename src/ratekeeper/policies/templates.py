@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass
 
 from ratekeeper.errors import InvalidRule
+from ratekeeper.http.claims import Claim
 from ratekeeper.keys import MAX_BYTES, MAX_PARTS, SURELY_SHORT
 from ratekeeper.policies.attributes import InvalidAttribute, Texts, known_name
 from ratekeeper.rates import show
@@ -65,18 +66,28 @@ class KeyTemplate:
             raise InvalidRule(f"has {len(parts)} parts; at most {MAX_PARTS - 1} are allowed")
         return cls(text, tuple(parts))
 
-    def key(self, attributes: Texts) -> Key:
-        """Return the key of a request; raise InvalidAttribute if an attribute is missing that has no default."""
+    @property
+    def attributes(self) -> set[str]:
+        """The names of the attributes in it."""
+        return {part.attribute for part in self.parts if part.attribute is not None}
+
+    def key(self, attributes: Texts, *, shares: bool = False) -> Key:
+        """Return the key of a request; raise InvalidAttribute if an attribute is missing that has no default.
+
+        With `shares`, all requests without it share one key instead.
+        """
         parts: list[str] = []
         defaults = 0
         for at, part in enumerate(self.parts):
             name = part.attribute
             text = part.text if name is None else attributes.get(name)
             if text is None:
-                if part.text is None:
+                if part.text is None and not shares:
                     raise InvalidAttribute(str(name), f"is missing; the key {show(self.text)} needs it")
-                text = part.text
+                text = part.text or ""
                 defaults |= 1 << at
+            elif text.__class__ is Claim:
+                text = text.counted_as
             parts.append(text)
         if len(parts) == 1 and not defaults and 0 < len(parts[0]) <= SURELY_SHORT:  # nearly always
             return parts[0]

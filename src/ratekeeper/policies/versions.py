@@ -1,0 +1,240 @@
+"""A version of a policy: its rules and overrides, bound to a store, as one limiter enforces them.
+
+A version turns the attributes of a request into demands on the store. Its rules stay bound until its last call ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+from ratekeeper import arguments
+from ratekeeper.algorithms import Rule
+from ratekeeper.clock import Clock
+from ratekeeper.policies.attributes import InvalidAttribute, Texts, as_texts
+from ratekeeper.policies.model import ALWAYS, Effect, Limit, Override, Policy, PolicyRule, Word
+from ratekeeper.policies.overrides import OverrideTable
+from ratekeeper.policies.runtime_overrides import RuntimeOverride
+from ratekeeper.ruleset import Shadow
+from ratekeeper.stores.protocol import Binding, Demand, Key, Operation
+
+_new = tuple.__new__  # a named tuple's own constructor takes twice as long
+_InForce = Binding | Word
+_Effect = Mapping[str, _InForce] | Word
+Missing = Literal["error", "shared", "skipped"]
+"""What a missing attribute of a key or a cost means: an error, a key for all such requests, or that the rule is out."""
+
+
+class Bound:
+    """A rule that is bound to the store as long as a version uses it."""
+
+    __slots__ = ("__weakref__", "binding")
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+
+
+Bind = Callable[[str, Rule], Bound]
+"""Returns what keeps a limit of a rule bound."""
+
+
+class AppliedRule:
+    """A rule of a version, ready to be applied."""
+
+    __slots__ = ("binds", "cost", "key", "limit", "name", "when")
+
+    def __init__(self, rule: PolicyRule, limit: _InForce, *, binds: bool) -> None:
+        self.name = rule.name
+        self.limit = limit
+        self.key = rule.key
+        self.when = None if rule.when == ALWAYS else rule.when
+        self.cost = rule.cost
+        self.binds = binds
+
+
+class Applied(list[Demand]):
+    """The demands of one call, and what decided about the rules that the store is not asked about."""
+
+    __slots__ = ("blocked", "blocked_as_a_whole", "lacking", "version")
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+        self.blocked: list[AppliedRule] = []
+        self.blocked_as_a_whole = False
+        self.lacking: list[tuple[AppliedRule, InvalidAttribute]] = []
+        """The rules whose key or cost could not be found, if that is no error of the call."""
+
+    def without(  # noqa: PLR0917 - in the middle of `Version.apply`
+        self,
+        rule: AppliedRule,
+        error: InvalidAttribute,
+        missing: Missing,
+        texts: Texts,
+        cost: int,
+        cost_of: Mapping[str, int],
+    ) -> tuple[int, Key]:
+        """Return a cost and a key for a rule that cannot find its own; 0 leaves it out."""
+        if missing == "error":
+            raise error
+        self.lacking.append((rule, error))
+        if missing == "skipped":
+            return 0, ""
+        amount = 1
+        with suppress(InvalidAttribute):
+            amount = cost if rule.cost is None and not cost_of else _amount(rule, "hit", texts, cost_of)
+        return amount, rule.key.key(texts, shares=True)
+
+    def end(self, operation: Operation) -> None:
+        """Ask the store nothing if the request is blocked, whatever the store would say."""
+        if operation in ("hit", "peek") and any(rule.binds for rule in self.blocked):
+            self.clear()
+
+    def again(self, operation: Operation) -> Applied:
+        """Return the same demands for another operation."""
+        if operation == "hit":
+            return self
+        applied = Applied(self.version)
+        applied.blocked, applied.blocked_as_a_whole = self.blocked, self.blocked_as_a_whole
+        applied += [demand._replace(operation=operation) for demand in self]
+        return applied
+
+
+class PreparedRequest(dict[str, Any]):
+    """The attributes of a request, and what one version of a policy has made of them: all its operations follow that.
+
+    It takes the place of the attributes in the calls of a limiter.
+    """
+
+    __slots__ = ("applied",)
+    applied: Applied
+
+
+class OverridesInForce:
+    """Overrides in order of precedence, with the limits that each puts in place of the rules' own."""
+
+    def __init__(self, overrides: Sequence[Override | RuntimeOverride], rules: Container[str], bind: Bind) -> None:
+        self.overrides = overrides
+        self.bounds: dict[Bound, None] = {}  # an ordered set
+        self.table = OverrideTable([override.when for override in overrides])
+        self.effects = [self._effect(override.limits, rules, bind) for override in overrides]
+        self.attributes = {name for override in overrides for name in override.when.attributes}
+
+    def _effect(self, limits: Effect, rules: Container[str], bind: Bind) -> _Effect:
+        if isinstance(limits, str):
+            return limits
+        return {name: _in_force(name, limit, bind, self.bounds) for name, limit in limits.items() if name in rules}
+
+
+class Version:
+    """A policy with its overrides, as one limiter enforces it. It never changes."""
+
+    def __init__(  # noqa: PLR0917 - a limiter's rules make it
+        self,
+        policy: Policy,
+        runtime: Sequence[RuntimeOverride],
+        bind: Bind,
+        clock: Clock,
+        shadow: Shadow = False,
+        before: Version | None = None,
+    ) -> None:
+        """`bind` returns what keeps a rule bound; `before` may be of the same policy, with other run-time overrides.
+
+        `shadow` names rules that are only tried out, besides those that the policy says.
+        """
+        self.policy = policy
+        self.names = [rule.name for rule in policy.rules]
+        """The names of the rules."""
+        self._clock = clock
+        self._bounds: dict[Bound, None] = {}
+        in_shadow = policy.in_shadow.union(self.names if shadow is True else shadow or ())
+        self.rules = [
+            AppliedRule(rule, _in_force(rule.name, rule.limit, bind, self._bounds), binds=rule.name not in in_shadow)
+            for rule in policy.rules
+        ]
+        self.runtime = OverridesInForce(runtime, self.names, bind)
+        self.of_file: OverridesInForce = (
+            before.of_file
+            if before is not None and before.policy is policy
+            else OverridesInForce(policy.overrides, self.names, bind)
+        )
+        self._has_overrides = bool(runtime or policy.overrides)
+        costs = {rule.cost.attribute for rule in policy.rules if rule.cost is not None}
+        own = {name for rule in policy.rules for name in (*rule.when.attributes, *rule.key.attributes)}
+        self.attributes = frozenset(own | costs | self.runtime.attributes | self.of_file.attributes) - {None}
+        """The names of all attributes that a request may be asked for."""
+        bounds = self._bounds | self.runtime.bounds | self.of_file.bounds
+        self.bindings = tuple(bound.binding for bound in bounds)
+
+    def override(self, texts: Texts) -> tuple[_Effect | None, RuntimeOverride | int | None]:
+        """Return the effect of the first override that a request meets, and which it is: an int is one of the file."""
+        if self.runtime.overrides:
+            now = self._clock()
+            for position in self.runtime.table.matching(texts):
+                override: Any = self.runtime.overrides[position]
+                if now < override.ends_ns:
+                    return self.runtime.effects[position], override
+        for position in self.of_file.table.matching(texts):
+            return self.of_file.effects[position], position
+        return None, None
+
+    def prepare(self, attributes: Mapping[str, Any], cost: Any, missing: Missing) -> PreparedRequest:
+        """Return a request for calls that are decided by this version, whatever comes into force meanwhile.
+
+        `missing` says what becomes of a rule whose key or cost cannot be found.
+        """
+        prepared = PreparedRequest(attributes)
+        prepared.applied = self.apply("hit", attributes, cost, missing)
+        return prepared
+
+    def apply(self, operation: Operation, attributes: Any, cost: Any, missing: Missing = "error") -> Applied:
+        """Return the demands of a call, in the order: conditions, overrides, costs, keys."""
+        texts = as_texts(attributes)
+        cost_of: Mapping[str, int] = {}
+        if cost.__class__ is not int or cost < 1:
+            cost, cost_of = self._costs(cost)
+        applied = Applied(self)
+        rules = [rule for rule in self.rules if rule.when is None or rule.when.matches(texts)]
+        effect = self.override(texts)[0] if rules and self._has_overrides else None
+        if isinstance(effect, str):
+            if effect == "blocked":
+                applied.blocked, applied.blocked_as_a_whole = rules, True
+            return applied
+        for rule in rules:
+            limit = rule.limit if effect is None else effect.get(rule.name, rule.limit)
+            if isinstance(limit, str):
+                if limit == "blocked":
+                    applied.blocked.append(rule)
+                continue
+            try:
+                amount = cost if rule.cost is None and not cost_of else _amount(rule, operation, texts, cost_of)
+                key = rule.key.key(texts) if amount else ""
+            except InvalidAttribute as error:
+                amount, key = applied.without(rule, error, missing, texts, cost, cost_of)
+            if amount:
+                applied.append(_new(Demand, (limit, key, amount, operation, rule.binds, None)))
+        if applied.blocked:
+            applied.end(operation)
+        return applied
+
+    def _costs(self, cost: Any) -> tuple[int, Mapping[str, int]]:
+        """Return the cost of a request, and those of single rules."""
+        known = arguments.by_name("cost", cost, self.names, arguments.check_cost)
+        return (1, known) if isinstance(cost, Mapping) else (int(cost), {})
+
+
+def _in_force(rule: str, limit: Limit, bind: Bind, bounds: dict[Bound, None]) -> _InForce:
+    if isinstance(limit, str):
+        return limit
+    bound = bind(rule, limit)
+    bounds[bound] = None
+    return bound.binding
+
+
+def _amount(rule: AppliedRule, operation: Operation, texts: Texts, cost_of: Mapping[str, int]) -> int:
+    """Return what a rule charges: what the caller says for it, its own cost, or the request's."""
+    if rule.name in cost_of:
+        return cost_of[rule.name]
+    if rule.cost is None:
+        return 1
+    return 1 if operation == "reset" else rule.cost.cost(texts)
