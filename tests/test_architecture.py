@@ -207,6 +207,7 @@ MAY_IMPORT = {
     ),
     "http.headers": "algorithms clock decision errors http.structured rates",
     "http.http_limiter": "algorithms http.headers",
+    "http.header_writers": "algorithms http.headers stores.protocol",
     "http.url_paths": "errors rates",
     "http.chosen_rules": "errors rates rules",
     "http.parse": "clock http.structured",
@@ -301,14 +302,21 @@ MAY_IMPORT = {
     "service": "",
     "service.web": "http.headers",
     "service.live": "clock decision",
-    "service.shared": ". algorithms http http.http_limiter notices service service.live stores",
-    "service.bodies": ". algorithms http.http_limiter rules service.shared service.web",
+    "service.served_policies": (
+        ". decision http http.header_writers http.headers notices policies policies.policies stores stores.protocol"
+    ),
+    "service.shared": (
+        ". algorithms http http.http_limiter notices policies service service.live service.served_policies stores"
+    ),
+    "service.bodies": (
+        ". algorithms http.http_limiter policies rules service.served_policies service.shared service.web"
+    ),
     "service.batches": "decision errors service.bodies service.shared service.web",
-    "service.openapi": "algorithms keys rules service.batches service.bodies",
+    "service.openapi": "algorithms keys policies.build rules service.batches service.bodies",
     "service.guards": "service.web",
     "service.api": (
-        "decision errors http.http_limiter service.batches service.bodies service.openapi service.shared service.web "
-        "stores.protocol"
+        "decision errors http.headers service.batches service.bodies service.openapi service.served_policies "
+        "service.shared service.web stores.protocol"
     ),
     "playground.files": "service.web",
     "playground.visitors": "algorithms clock service.web",
@@ -321,8 +329,8 @@ MAY_IMPORT = {
     "playground": "playground.compare playground.demo playground.files service.shared service.web",
     "service.asgi_server": "http.asgi_types service.web",
     "service.app": (
-        "errors flows http.asgi_types playground service service.api service.asgi_server service.guards service.shared "
-        "service.web stores"
+        "errors flows http.asgi_types playground policies service service.api service.asgi_server service.guards "
+        "service.shared service.web stores"
     ),
     "service.rsgi": "http.headers service.app service.connections service.web",
     "service.connections": "clock",

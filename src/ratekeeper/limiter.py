@@ -226,19 +226,19 @@ class AsyncLimiter(BaseLimiter):
 
     async def peek(self, key: Keys, cost: Costs = 1) -> Decision:
         """Return whether `cost` would be admitted now, and the state of the key; change and create nothing."""
-        return await self._execute("peek", key, cost)
+        return await self.decide("peek", key, self.demands("peek", key, cost))
 
     async def charge(self, key: Keys, cost: Costs = 1) -> Decision:
         """Consume unconditionally, if the real cost was higher than estimated; return the key's state afterwards."""
-        return await self._execute("charge", key, cost)
+        return await self.decide("charge", key, self.demands("charge", key, cost))
 
     async def refund(self, key: Keys, cost: Costs = 1) -> Decision:
         """Give back at most the current usage; return the key's state afterwards."""
-        return await self._execute("refund", key, cost)
+        return await self.decide("refund", key, self.demands("refund", key, cost))
 
     async def reset(self, key: Keys) -> None:
         """Forget the key."""
-        await self._execute("reset", key)
+        await self.decide("reset", key, self.demands("reset", key))
 
     async def reset_all(self) -> None:
         """Forget every key of these rules, as `Limiter.reset_all` does."""
@@ -304,6 +304,24 @@ class AsyncLimiter(BaseLimiter):
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
+    def demands(self, operation: Operation, key: Keys, cost: Costs = 1) -> list[Demand]:
+        """Return what an operation asks of the store, by the rules that are in force now; `decide` does it."""
+        return self._ruleset.demands(operation, key, cost)
+
+    async def decide(self, operation: Operation, key: Keys, demands: list[Demand]) -> Decision:
+        """Do an operation on the store, as its `demands` say; return the decision, or the key's state afterwards."""
+        began_ns = stopwatch() if self._tells else 0
+        tells = self._tells and operation == "hit"
+        if not self._enabled:
+            return self._taken(key, demands, None, began_ns) if operation == "hit" else self._switched_off(demands)
+        outcome = self._layer.execute(demands)
+        if not isinstance(outcome, Outcome):
+            outcome = await outcome
+        if operation in _FREES:
+            self._queues.nudge(demands)
+        decision = self._ruleset.decision(demands, outcome)
+        return self._tell(key, demands, decision, began_ns) if tells else decision
+
     async def _ended(self, key: Keys, demands: list[Demand], coming: Awaitable[Outcome], began_ns: int) -> Decision:
         return self._taken(key, demands, await coming, began_ns)
 
@@ -318,14 +336,3 @@ class AsyncLimiter(BaseLimiter):
             self._tell(key, demands, error.decision, began_ns, "wait")
             raise
         return self._tell(key, demands, decision, began_ns, "wait") if self._tells else decision, outcome
-
-    async def _execute(self, operation: Operation, key: Keys, cost: Costs = 1) -> Decision:
-        demands = self._ruleset.demands(operation, key, cost)
-        if not self._enabled:
-            return self._switched_off(demands)
-        outcome = self._layer.execute(demands)
-        if not isinstance(outcome, Outcome):
-            outcome = await outcome
-        if operation in _FREES:
-            self._queues.nudge(demands)
-        return self._ruleset.decision(demands, outcome)

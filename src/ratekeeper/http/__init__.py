@@ -6,7 +6,8 @@ Reading order, server side:
 - `client_keys`, `address`: key functions, which say who is limited; `claims`: what a client claims, as a part of a key;
   `users`: the id of a user
 - `headers`, `problem`: the headers of a response and the body of a denial; `structured` is the syntax of the headers
-- `http_limiter`: a limiter together with the headers that report its decisions
+- `http_limiter`: a limiter together with the headers that report its decisions; `header_writers` are for
+  policies, whose rules differ from request to request
 - `routes`: a `Route` as an application writes it; `url_paths`: what its path matches; `route_limits`: the same with its
   limiters, ready for decisions; `chosen_rules`: rules that a function of the request returns; `exemptions`: functions
   that exempt requests

@@ -23,7 +23,7 @@ A *version* is a policy with its overrides as one limiter enforces it; each call
 from ratekeeper.policies.attributes import InvalidAttribute
 from ratekeeper.policies.mistakes import InvalidPolicies, Mistake
 from ratekeeper.policies.model import Override, Policy, PolicyRule
-from ratekeeper.policies.policies import Policies
+from ratekeeper.policies.policies import Policies, UnknownPolicy
 from ratekeeper.policies.runtime_overrides import RuntimeOverride
 
 __all__ = [
@@ -35,4 +35,5 @@ __all__ = [
     "Policy",
     "PolicyRule",
     "RuntimeOverride",
+    "UnknownPolicy",
 ]

@@ -27,6 +27,12 @@ from ratekeeper.rates import show
 from ratekeeper.ruleset import Shadow
 from ratekeeper.stores.protocol import Store
 
+_SHOWN = 20
+
+
+class UnknownPolicy(InvalidRule):
+    """No policy of this name is in force."""
+
 
 class Policies(Mapping[str, Policy]):
     """The policies of one file, by name. Limiters made from them follow every later change.
@@ -270,9 +276,16 @@ class Policies(Mapping[str, Policy]):
 
     def _check_known(self, policy: str) -> None:
         if not isinstance(policy, str) or policy not in self._policies:
-            hint = nearest(policy, self._policies)
-            said = "" if hint is None else f"; did you mean {hint!r}?"
-            raise InvalidRule(f"policy {show(policy)} is unknown; the policies are {', '.join(self._policies)}{said}")
+            raise unknown_policy(policy, self._policies)
+
+
+def unknown_policy(policy: object, known: Iterable[str]) -> UnknownPolicy:
+    """Return the error for a policy that is not in force, with the nearest name that is."""
+    names = list(known)
+    hint = nearest(policy, names)
+    said = "" if hint is None else f"; did you mean {hint!r}?"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return UnknownPolicy(f"policy {show(policy)} is unknown; the policies are {', '.join(names[:_SHOWN])}{more}{said}")
 
 
 class _Source:

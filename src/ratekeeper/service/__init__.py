@@ -4,7 +4,8 @@ Reading order:
 
 - `web`: what a route needs, a small framework: `ServiceRequest`, `Response`, `Router`, and `Problem` for every error
 - `shared`: `Service`, the state that routes share: one store, its limiters, and the counters of `live`
-- `bodies`: the JSON bodies, read into a limiter, a key and a cost
+- `served_policies`: the policies in force; each protocol finds a policy there, and decides by its limiter
+- `bodies`: the JSON bodies, read into a limiter or a policy, a key or attributes, and a cost
 - `batches`: many hits in one request; `api`: the routes under `/v1`, described by `openapi`
 - `guards`: which requests are rejected before they reach a route
 - `app`: `create_app`, which puts these and the playground together

@@ -10,11 +10,12 @@ import msgspec
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.service import batches, bodies, openapi
+from ratekeeper.service.served_policies import ServedPolicy
 from ratekeeper.service.web import Problem, Response, Router, ServiceRequest, json_response
-from ratekeeper.stores.protocol import Inspection
+from ratekeeper.stores.protocol import Inspection, Operation
 
 if TYPE_CHECKING:
-    from ratekeeper.http.http_limiter import HttpLimiter
+    from ratekeeper.http.headers import EncodedFields
     from ratekeeper.service.shared import Service
 
 MOST_ENTRIES = 1_000  # the newest ones of a log
@@ -46,13 +47,17 @@ class Api:
 
     async def hit(self, request: ServiceRequest) -> Response:
         always_200 = request.query_string != b"" and _always_200(request)
-        http_limiter, key, cost = bodies.read(await request.decoded(bodies.DECODER), self._service)
+        limiter, key, cost = bodies.read(await request.decoded(bodies.DECODER), self._service)
         try:
-            decision = await http_limiter.limiter.hit(key, cost)
+            if isinstance(limiter, ServedPolicy):
+                decision, headers = await limiter.decide("hit", key, cost)
+            else:
+                decision = await limiter.limiter.hit(key, cost)
+                headers = limiter.writer.encoded(decision)
         except InvalidRule as error:
             raise bodies.invalid(error) from None
         self._service.live.count(decision)
-        return _decided(decision, http_limiter, always_200)
+        return _decided(decision, headers, always_200)
 
     async def hit_batch(self, request: ServiceRequest) -> Response:
         answers = await batches.hit_all(request, self._service)
@@ -69,17 +74,17 @@ class Api:
         return await self._do("refund", request)
 
     async def reset(self, request: ServiceRequest) -> Response:
-        http_limiter, key, _ = bodies.read(await request.decoded(bodies.DECODER), self._service)
+        limiter, key, _ = bodies.read(await request.decoded(bodies.DECODER), self._service)
         try:
-            await http_limiter.limiter.reset(key)
+            await limiter.limiter.reset(key)
         except InvalidRule as error:
             raise bodies.invalid(error) from None
         return json_response({"ok": True})
 
     async def inspect(self, request: ServiceRequest) -> Response:
-        http_limiter, key, _ = bodies.read(await request.decoded(bodies.DECODER), self._service)
+        limiter, key, _ = bodies.read(await request.decoded(bodies.DECODER), self._service)
         try:
-            seen = await http_limiter.limiter.inspect(key)
+            seen = await limiter.limiter.inspect(key)
         except InvalidRule as error:
             raise bodies.invalid(error) from None
         return json_response({"rules": {name: inspection_fields(each) for name, each in seen.items()}})
@@ -101,14 +106,18 @@ class Api:
         decision = await self._service.limiter("1/s", prefix="ratekeeper:ready").peek("ready")
         return "degraded" if decision.degraded else "healthy"
 
-    async def _do(self, operation: str, request: ServiceRequest, always_200: bool = True) -> Response:
+    async def _do(self, operation: Operation, request: ServiceRequest, always_200: bool = True) -> Response:
         """Peek, charge or refund; a charge or a refund is done whatever state the key is in afterwards."""
-        http_limiter, key, cost = bodies.read(await request.decoded(bodies.DECODER), self._service)
+        limiter, key, cost = bodies.read(await request.decoded(bodies.DECODER), self._service)
         try:
-            decision = await getattr(http_limiter.limiter, operation)(key, cost)
+            if isinstance(limiter, ServedPolicy):
+                decision, headers = await limiter.decide(operation, key, cost)
+            else:
+                decision = await getattr(limiter.limiter, operation)(key, cost)
+                headers = limiter.writer.encoded(decision)
         except InvalidRule as error:
             raise bodies.invalid(error) from None
-        return _decided(decision, http_limiter, always_200)
+        return _decided(decision, headers, always_200)
 
 
 def _always_200(request: ServiceRequest) -> bool:
@@ -118,9 +127,9 @@ def _always_200(request: ServiceRequest) -> bool:
     return given == "1"
 
 
-def _decided(decision: Decision, http_limiter: HttpLimiter, always_200: bool) -> Response:
+def _decided(decision: Decision, headers: EncodedFields, always_200: bool) -> Response:
     status = 200 if always_200 or decision.allowed else 429
-    return Response(status, _encode(decision_fields(decision)), http_limiter.writer.encoded(decision))
+    return Response(status, _encode(decision_fields(decision)), headers)
 
 
 def decision_fields(decision: Decision) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection
 
 from ratekeeper import flows
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.http.asgi_types import Receive, Scope, Send
 from ratekeeper.playground import mount as mount_playground
+from ratekeeper.policies import Policies
 from ratekeeper.service import DEADLINE, api, asgi_server
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.shared import Service
@@ -63,16 +65,20 @@ def create_app(
     hosts: Collection[str] = (),
     deadline: float = DEADLINE,
     playground: bool = True,
+    policies: str | os.PathLike[str] | Policies | None = None,
 ) -> App:
     """Make the application.
 
     `token` is required for every call that changes or shows more than a hit does; with None, such calls work from this
     machine only. `hosts` are the names by which clients reach the service, besides localhost and IP addresses. The
-    store has `deadline` seconds to answer before this process decides on its own.
+    store has `deadline` seconds to answer before this process decides on its own. `policies` are a file, a text, or
+    policies that were loaded before.
     """
     if isinstance(store, str):
         store = from_url(store, for_asyncio=True)
-    service = Service(store, deadline)
+    if policies is not None and not isinstance(policies, Policies):
+        policies = Policies.load(policies)
+    service = Service(store, deadline, policies)
     router = Router()
     api.mount(router, service)
     if playground:

@@ -80,8 +80,8 @@ def _begin(hit: bodies.RequestBody | Problem, service: Service) -> Decision | Pr
     try:
         if isinstance(hit, Problem):
             return hit
-        http_limiter, key, cost = bodies.read(hit, service)
-        return http_limiter.limiter.start_hit(key, cost)  # type: ignore[no-any-return]
+        limiter, key, cost = bodies.read(hit, service)
+        return limiter.limiter.start_hit(key, cost)
     except Problem as problem:
         return problem
     except InvalidRule as error:

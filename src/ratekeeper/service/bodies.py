@@ -1,4 +1,7 @@
-"""Request bodies: rules, keys and costs. Invalid input becomes a problem that names the field."""
+"""Request bodies: rules or policies, keys or attributes, and costs.
+
+Invalid input becomes a problem that names the field.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ from msgspec.structs import astuple
 
 from ratekeeper import InvalidRule, parse
 from ratekeeper.algorithms import ALGORITHMS, Rule
+from ratekeeper.policies import InvalidAttribute, UnknownPolicy
 from ratekeeper.rules import blamed, from_fields
 from ratekeeper.service.web import Problem
 
 if TYPE_CHECKING:
     from ratekeeper.http.http_limiter import HttpLimiter
+    from ratekeeper.service.served_policies import ServedPolicy
     from ratekeeper.service.shared import Service
 
 MOST_RULES = 32
@@ -42,20 +47,31 @@ else:
 
 
 class RequestBody(RuleFields, frozen=True, forbid_unknown_fields=True):
-    """One rule, as fields or as text, and a key; or several rules by name, with a key and a cost for each."""
+    """One rule, as fields or as text, and a key; or several rules by name, with a key and a cost for each.
+
+    Or a policy, and the attributes of the request that it is to decide on.
+    """
 
     key: JsonKey | None = None
     cost: int | dict[str, int] = 1
     rule: str | None = None
     rules: dict[str, str | RuleFields] | None = None
     keys: dict[str, JsonKey] | None = None
+    policy: str | None = None
+    attributes: dict[str, Any] | None = None
 
 
+_WITHOUT_POLICY = ("key", "keys", "rule", "rules", *RULE_FIELDS)
+_SHOWN = 100  # characters of a name
 DECODER = msgspec.json.Decoder(RequestBody)
 
 
-def read(body: RequestBody, service: Service) -> tuple[HttpLimiter, Any, Any]:
-    """Return the limiter, the key or keys, and the cost or costs that a body names."""
+def read(body: RequestBody, service: Service) -> tuple[HttpLimiter | ServedPolicy, Any, Any]:
+    """Return the limiter, the key or keys (by a policy, the attributes), and the cost or costs that a body names."""
+    if body.policy is not None:
+        return _served_policy(body, body.policy, service), body.attributes or {}, body.cost
+    if body.attributes is not None:
+        raise Problem(400, "attributes needs policy; for a rule, use key", field="attributes")
     cost = body.cost
     if cost.__class__ is not int or cost < 1:
         _check_cost(body)
@@ -77,8 +93,20 @@ def rule_of(fields: RuleFields, at: str = "") -> Rule:
 
 def invalid(error: InvalidRule, at: str = "", names: Iterable[str] = ("key", "cost")) -> Problem:
     """Return the problem for an error of the library, whose message begins with the argument."""
+    if isinstance(error, InvalidAttribute):
+        return Problem(400, str(error), field=f"attributes.{error.attribute[:_SHOWN]}")
     name = blamed(error, names) or ""
     return Problem(400, f"{at}{error}", field=f"{at}{name}".rstrip(".") or None)
+
+
+def _served_policy(body: RequestBody, policy: str, service: Service) -> ServedPolicy:
+    for name in _WITHOUT_POLICY:
+        if getattr(body, name) is not None:
+            raise Problem(400, f"{name} and policy cannot be combined", field=name)
+    try:
+        return service.policies.find(policy)
+    except UnknownPolicy as error:
+        raise Problem(400, str(error), field="policy") from None
 
 
 def _check_cost(body: RequestBody) -> None:

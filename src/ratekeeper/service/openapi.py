@@ -6,6 +6,7 @@ from typing import Any
 
 from ratekeeper.algorithms import ALGORITHMS, Rule
 from ratekeeper.keys import MAX_PARTS
+from ratekeeper.policies.build import NAME
 from ratekeeper.rules import MODE, WINDOW
 from ratekeeper.service.batches import MOST_REQUESTS
 from ratekeeper.service.bodies import MOST_RULES, RULE_FIELDS
@@ -97,19 +98,30 @@ _COSTS: Schema = {
 }
 _RULES = _by_name({"anyOf": [_TEXT, *_rule_shapes({}, {})]}, "Rules by name, decided together: all or nothing.", 1)
 _KEYS = _by_name(_KEY, "A key for each rule in `rules`.", 1)
+_POLICY: Schema = {"type": "string", "pattern": f"^{NAME.pattern}$", "description": "The name of a policy in force."}
+_ATTRIBUTES: Schema = {
+    "type": "object",
+    "description": "What the request says of itself, by name; 42 and '42' are the same.",
+    "additionalProperties": {"type": ["string", "integer"]},
+}
 _ASK: Schema = {
-    "description": "One rule, as fields or as text, with a key; or several rules, with one key for all or for each.",
+    "description": (
+        "One rule, as fields or as text, with a key; or several rules, with one key for all or for each; "
+        "or a policy, with the attributes of a request."
+    ),
     "anyOf": [
         *_rule_shapes({"key": _KEY}, {"cost": _COST}),
         _shape({"key": _KEY, "rule": _TEXT}, {"cost": _COST}),
         _shape({"key": _KEY, "rules": _RULES}, {"cost": _COSTS}),
         _shape({"keys": _KEYS, "rules": _RULES}, {"cost": _COSTS}),
+        _shape({"policy": _POLICY}, {"attributes": _ATTRIBUTES, "cost": _COSTS}),
     ],
     "examples": [
         {"key": "ada", "rule": "100/minute"},
         {"key": "ada", "algorithm": "sliding_window_log", "limit": 100},
         {"key": "ada", "algorithm": "token-bucket", "capacity": 20, "refill_rate": 10, "cost": 3},
         {"rules": {"user": "10/s burst 20", "all": "1000/minute"}, "keys": {"user": "ada", "all": "all"}},
+        {"policy": "api", "attributes": {"user": "ada", "method": "POST", "path": "/v1/items"}},
     ],
 }
 _SECONDS: Schema = {"type": "number", "minimum": 0}
@@ -117,11 +129,14 @@ _DECISION: Schema = {
     "type": "object",
     "properties": {
         "allowed": {"type": "boolean"},
-        "limit": {"type": "integer", "description": "The limit or capacity of the deciding rule."},
+        "limit": {
+            "type": ["integer", "null"],
+            "description": "The limit or capacity of the deciding rule; null if no rule of the policy applies.",
+        },
         "remaining": {
-            "type": "integer",
+            "type": ["integer", "null"],
             "minimum": 0,
-            "description": "How many more hits of cost 1 would be admitted now.",
+            "description": "How many more hits of cost 1 would be admitted now; null if no rule applies.",
         },
         "retry_after": {
             "type": ["number", "null"],

@@ -57,6 +57,7 @@ def add(commands: Subcommands) -> None:
         metavar="SECONDS",
         help="seconds to wait for the store before this process decides on its own (default: %(default)s)",
     )
+    parser.add_argument("--policies", type=Path, metavar="FILE", help="file of policies, in TOML, YAML or JSON")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file that contains the token")
     parser.add_argument(
         "--allow-host",
@@ -85,7 +86,13 @@ def run(options: argparse.Namespace) -> int:
         address = find_address(options.host, options.port)
         from ratekeeper.service.app import create_app
 
-        app = create_app(options.store, token=token, hosts=options.allow_host, deadline=options.deadline)
+        app = create_app(
+            options.store,
+            token=token,
+            hosts=options.allow_host,
+            deadline=options.deadline,
+            policies=options.policies,
+        )
     except ImportError as error:
         return _fail(f"{error.name} is missing: pip install 'ratekeeper[server]'")
     except (InvalidRule, StoreUnavailable, ValueError) as error:
@@ -196,5 +203,6 @@ def find_address(host: str, port: int) -> str:
 
 
 def _fail(message: str) -> int:
-    print(f"ratekeeper serve: {' '.join(message.split())}", file=sys.stderr)
+    for line in message.splitlines():
+        print(f"ratekeeper serve: {' '.join(line.split())}", file=sys.stderr)
     return FAILED

@@ -1,4 +1,4 @@
-"""What all routes of the service share: one store, its limiters, and the counters."""
+"""What all routes of the service share: one store, its limiters and policies, and the counters."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.http import Headers
 from ratekeeper.http.http_limiter import HttpLimiter
 from ratekeeper.notices import Notices
+from ratekeeper.policies import Policies
 from ratekeeper.service import DEADLINE
 from ratekeeper.service.live import Live
+from ratekeeper.service.served_policies import ServedPolicies
 from ratekeeper.stores import Store
 
 MAX_LIMITERS = 1_000
@@ -23,11 +25,12 @@ RulesGiven = str | Rule | Mapping[str, str | Rule]
 class Service:
     """The state behind the routes."""
 
-    def __init__(self, store: Store, deadline: float = DEADLINE) -> None:
+    def __init__(self, store: Store, deadline: float = DEADLINE, policies: Policies | None = None) -> None:
         self.store = store
         self._deadline = deadline
         self.live = Live()
         self.notices = Notices()
+        self.policies = ServedPolicies(policies, store, deadline, self.notices)
         self._limiters: OrderedDict[Hashable, HttpLimiter] = OrderedDict()
         self._rules = 0  # of these limiters
 
