@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 Mode = Literal["pass", "freeze", "refuse", "lose"]
 
-_MOST = 1 << 20  # bytes passed on at a time
+_MAX = 1 << 20  # bytes passed on at a time
 
 
 class Proxy:
@@ -105,7 +105,7 @@ class Proxy:
 
     async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, asks: bool) -> None:
         try:
-            while chunk := await source.read(_MOST):
+            while chunk := await source.read(_MAX):
                 await self._thaw()
                 if self.mode == "lose" and not asks:
                     self.lost += 1

@@ -20,7 +20,7 @@ from ratekeeper.errors import StoreUnavailable
 from ratekeeper.flows import Flow, if_abandoned
 from ratekeeper.stores.protocol import Binding, Demand, Layer, Outcome, Receipt, Snapshot
 
-_MOST_KEYS = 10_000
+_MAX_KEYS = 10_000
 _SLICE = 10  # a slice is at most this part of the capacity: a tenth
 _HOT = 3  # hits within a lease that make a key hot
 _AT_A_TIME = 2  # other leases that a call may give back
@@ -83,7 +83,7 @@ class Leases:
         """Hold nothing: the parent of a forked child keeps its slices."""
         self._lock = threading.RLock()  # a signal handler may hit in the middle of a hit of its own thread
         self._keys: dict[Hashable, _Lease] = {}
-        self._over: deque[Demand] = deque(maxlen=_MOST_KEYS)  # to be given back
+        self._over: deque[Demand] = deque(maxlen=_MAX_KEYS)  # to be given back
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
         """Decide from a slice, or let the store decide."""
@@ -219,7 +219,7 @@ class Leases:
             lease = self._keys.get(demand.key)
             if lease is None or not 0 <= now - lease.since_ns < 2 * self._lease_ns:
                 self._drop(demand.key)
-                if len(self._keys) >= _MOST_KEYS:
+                if len(self._keys) >= _MAX_KEYS:
                     self._drop(next(iter(self._keys)))
                 self._keys[demand.key] = _Lease(now)
                 return 0

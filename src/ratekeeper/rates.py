@@ -56,7 +56,7 @@ UNITS = {
 ACCEPTED_UNITS = "us, ms, s, minute, hour, day, week, month (30 days) or year (365 days)"
 _ONE_DURATION = r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)?\s*([^\W\d_]+)\s*"
 _COUNT_AND_PERIOD = r"\s*([0-9][0-9_]*)\s*(?:/|per\b)\s*(.*?)\s*"
-_MOST_DIGITS = 30
+_MAX_DIGITS = 30
 MAX_CHARACTERS = 200  # of one rule, window or rate: the patterns take quadratic time on long runs of spaces
 
 # Lua's numbers are doubles, so the exact arithmetic on Redis works in parts; these bounds keep every part below 2^53.
@@ -172,7 +172,7 @@ def check_length(text: str, context: str) -> None:
 
 def whole_number(text: str, context: str) -> int:
     """Read a count such as "100" or "50_000"."""
-    if len(text) > _MOST_DIGITS:
+    if len(text) > _MAX_DIGITS:
         raise InvalidRule(f"{context}: {show(text)} is too large")
     return int(text.replace("_", ""))
 
@@ -250,7 +250,7 @@ def _duration_us(text: str, context: str, *, bare_units: bool = False) -> Fracti
         unit = UNITS.get(match[2] if match[2] in UNITS else match[2].lower())
         if unit is None:
             raise InvalidRule(f"{context}: unknown unit {show(match[2])}; use {ACCEPTED_UNITS}")
-        if len(match[1] or "") > _MOST_DIGITS:
+        if len(match[1] or "") > _MAX_DIGITS:
             raise InvalidRule(f"{context}: {show(match[1])} is too large")
         total += Fraction((match[1] or "1").replace("_", "")) * unit
         position = match.end()

@@ -198,7 +198,7 @@ class Ruleset:
                 for demand, answer in _answered(demands, outcome.answers)
                 if demand.binds
             ]
-            decision = combine(answered) if answered else NO_LIMIT
+            decision = fold(answered) if answered else NO_LIMIT
             if self.shadow:
                 decision = decision._replace(shadow_denied=shadow_denied(_answered(demands, outcome.answers)))
         return decision._replace(degraded=True) if outcome.degraded else decision
@@ -293,7 +293,7 @@ def from_answer(name: str, limit: int, answer: RuleAnswer) -> Decision:
     )
 
 
-def combine(decisions: Sequence[Decision]) -> Decision:
+def fold(decisions: Sequence[Decision]) -> Decision:
     """Fold the decisions of several rules into one.
 
     The tightest rule decides: of denials the one with the longest retry time, otherwise the one with the smallest

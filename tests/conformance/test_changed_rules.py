@@ -67,7 +67,7 @@ def test_another_window_of_a_log_counts_the_units_that_are_younger_than_it(drive
 
 
 # The most that a bucket remembers, so that Lua's numbers stay exact: docs/decisions.md.
-MOST_UNITS = 2**42
+MAX_UNITS = 2**42
 LONGEST_DRAIN_US = 2**52
 
 
@@ -80,7 +80,7 @@ def test_another_rate_of_a_bucket_takes_over_its_level_rounded_up_as_far_as_a_bu
         *_, other = change
         new, model, clock = play_and_change(driver, *change)
         model.limit, model.rate = other["capacity"], Fraction(*other["rate"]) / 1_000_000
-        model.level = min(model.level, MOST_UNITS, LONGEST_DRAIN_US * model.rate)
+        model.level = min(model.level, MAX_UNITS, LONGEST_DRAIN_US * model.rate)
         exact = model.peek(clock, 1)
         model.level += Fraction(1, model.rate.denominator)  # less than this is what rounding may add
         assert model.peek(clock, 1).remaining <= new.peek(clock).remaining <= exact.remaining

@@ -34,7 +34,7 @@ SLOW = {  # what a client sends first, what it sends again and again, and how ma
     "sends nothing": (b"", b"", 0),
 }
 CLIENTS = MAX_CONNECTIONS + 100
-MOST_BYTES = 128 * 2**20  # that the service takes for them
+MAX_BYTES = 128 * 2**20  # that the service takes for them
 
 
 class SlowClient:
@@ -148,7 +148,7 @@ def test_more_clients_than_there_are_places_for_keep_nobody_out(serve, kinds):
         for _ in range(3):
             assert ask(served.port) == b"HTTP/1.1 200 OK"
             assert descriptors(served) < empty + MAX_CONNECTIONS + 10
-            assert taken_bytes(served) < least + MOST_BYTES
+            assert taken_bytes(served) < least + MAX_BYTES
             time.sleep(0.2)
     until(lambda: descriptors(served) < empty + 10)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EMPTY: tuple[()] = ()
 """The state of a key that has become equal to an untouched key."""
 
-_MOST_CHARACTERS = 200  # of a stored state: whatever its integers are, a float can hold each of them
+_MAX_CHARACTERS = 200  # of a stored state: whatever its integers are, a float can hold each of them
 
 Step = tuple[Any, bool, int, "int | None", int, int]
 """The next state, allowed, remaining, retry_after_us (None: never), reset_after_us, delay_us."""
@@ -166,7 +166,7 @@ class Rule:
     def restore(self, value: Any) -> Any:
         """Return the state from which `dump` made this value; raise ValueError or TypeError if there is none."""
         numbers = tuple(map(int, value.split()))
-        if len(numbers) != self.state_size or len(value) > _MOST_CHARACTERS:
+        if len(numbers) != self.state_size or len(value) > _MAX_CHARACTERS:
             raise ValueError(f"{len(value)} characters with {len(numbers)} integers are no state")
         return numbers
 

@@ -21,7 +21,7 @@ from ratekeeper.http.exemptions import Exemptions
 from ratekeeper.http.headers import Headers
 from ratekeeper.http.held_requests import HeldRequests
 from ratekeeper.http.http_limiter import HttpLimiter
-from ratekeeper.http.matching import NO_LIMIT, SWITCHED_OFF, NoRoutes, RouteTable
+from ratekeeper.http.matching import NOT_CONFIGURED, SWITCHED_OFF, NoRoutes, RouteTable
 from ratekeeper.http.problem import body
 from ratekeeper.http.reports import Report, report
 from ratekeeper.http.request import Answer, Reply, Request, context_of
@@ -154,7 +154,7 @@ class _Gate:
         if not enabled:
             self._limit_nothing(SWITCHED_OFF)
         elif all(route_limit.is_exempt for route_limit in route_limits):
-            self._limit_nothing(NO_LIMIT)
+            self._limit_nothing(NOT_CONFIGURED)
 
     @property
     def notices(self) -> Notices:

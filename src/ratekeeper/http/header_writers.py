@@ -8,7 +8,7 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.http.headers import Headers, HeaderWriter
 from ratekeeper.stores.protocol import Demand
 
-_MOST = 1_000  # sets of rules
+_MAX = 1_000  # sets of rules
 _NO_RULES = HeaderWriter({}, Headers.off())
 
 
@@ -30,7 +30,7 @@ class HeaderWriters:
             return known[0]
         by_name: dict[str, Rule] = {demand.binding.name: demand.binding.rule for demand in demands if demand.binds}
         writer = HeaderWriter(by_name, self._options) if by_name else _NO_RULES
-        if len(self._writers) >= _MOST:
+        if len(self._writers) >= _MAX:
             self._writers.clear()
         self._writers[rules] = writer, demands  # which keeps the bindings, so that no other gets their ids
         return writer

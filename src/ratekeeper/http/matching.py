@@ -9,7 +9,7 @@ from ratekeeper.http.route_limits import RouteLimit
 from ratekeeper.http.url_paths import normalized
 from ratekeeper.notices import Notices
 
-NO_LIMIT = "no limit is configured; pass a limit or routes"
+NOT_CONFIGURED = "no limit is configured; pass a limit or routes"
 SWITCHED_OFF = "all limits are switched off, by enabled=False or in the settings; enable them to enforce the rules"
 
 

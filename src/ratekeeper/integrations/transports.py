@@ -17,12 +17,12 @@ from ratekeeper.ruleset import Costs, Keys
 from ratekeeper.stores import Store
 
 AnyLimiter = TypeVar("AnyLimiter", Limiter, AsyncLimiter)
-Request = TypeVar("Request")
-Response = TypeVar("Response")
+AnyRequest = TypeVar("AnyRequest")
+AnyResponse = TypeVar("AnyResponse")
 Inner = TypeVar("Inner")
 
 
-class Transport(Generic[AnyLimiter, Request, Response, Inner]):
+class Transport(Generic[AnyLimiter, AnyRequest, AnyResponse, Inner]):
     """What the transports for threads and for asyncio share."""
 
     _kind: ClassVar[type[Limiter | AsyncLimiter]]
@@ -35,9 +35,9 @@ class Transport(Generic[AnyLimiter, Request, Response, Inner]):
         store: str | Store = "memory://",
         *,
         transport: Inner | None = None,
-        key: Callable[[Request], Keys | None] = by_host,
-        cost: Costs | Callable[[Request], Costs] = 1,
-        settle: Callable[[Response], Costs | None] | None = None,
+        key: Callable[[AnyRequest], Keys | None] = by_host,
+        cost: Costs | Callable[[AnyRequest], Costs] = 1,
+        settle: Callable[[AnyResponse], Costs | None] | None = None,
         timeout: float | None = None,
         retries: int = 0,
         retry_methods: Collection[str] = IDEMPOTENT,
@@ -61,7 +61,7 @@ class Transport(Generic[AnyLimiter, Request, Response, Inner]):
         self._inner: Any = self._inner_class() if transport is None else transport
 
 
-class SyncTransport(Transport[Limiter, Request, Response, Inner]):
+class SyncTransport(Transport[Limiter, AnyRequest, AnyResponse, Inner]):
     """A transport for threads. `http`, given with the class, is the library: httpx or httpx2."""
 
     def __init_subclass__(cls, http: Any = None) -> None:
@@ -72,9 +72,9 @@ class SyncTransport(Transport[Limiter, Request, Response, Inner]):
             cls._library = _library(http, http.Response.read, partial(_watch, stream))
             cls._inner_class = http.HTTPTransport
 
-    def handle_request(self, request: Request) -> Response:
+    def handle_request(self, request: AnyRequest) -> AnyResponse:
         """Send a request once it is admitted."""
-        response: Response = self._outgoing.send(request, lambda: self._inner.handle_request(request))
+        response: AnyResponse = self._outgoing.send(request, lambda: self._inner.handle_request(request))
         return response
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class SyncTransport(Transport[Limiter, Request, Response, Inner]):
             self._outgoing.own.close()
 
 
-class AsyncTransport(Transport[AsyncLimiter, Request, Response, Inner]):
+class AsyncTransport(Transport[AsyncLimiter, AnyRequest, AnyResponse, Inner]):
     """A transport for asyncio. `http`, given with the class, is the library: httpx or httpx2."""
 
     def __init_subclass__(cls, http: Any = None) -> None:
@@ -95,9 +95,11 @@ class AsyncTransport(Transport[AsyncLimiter, Request, Response, Inner]):
             cls._library = _library(http, http.Response.aread, partial(_watch_async, stream))
             cls._inner_class = http.AsyncHTTPTransport
 
-    async def handle_async_request(self, request: Request) -> Response:
+    async def handle_async_request(self, request: AnyRequest) -> AnyResponse:
         """Send a request once it is admitted."""
-        response: Response = await self._outgoing.send_async(request, lambda: self._inner.handle_async_request(request))
+        response: AnyResponse = await self._outgoing.send_async(
+            request, lambda: self._inner.handle_async_request(request)
+        )
         return response
 
     async def aclose(self) -> None:

@@ -19,8 +19,8 @@ from ratekeeper.simulate import PATTERNS, Traffic, generate, simulate
 if TYPE_CHECKING:
     from ratekeeper.service.web import Router
 
-MOST_REQUESTS = 2_000
-MOST_SLICES = 200
+MAX_COMPARED = 2_000
+MAX_SLICES = 200
 WINDOWS = 4  # the default duration of the traffic
 DRAWN = "drawn"
 _worker = ThreadPoolExecutor(1, "compare")  # one thread, so that comparisons run one after another
@@ -74,30 +74,30 @@ def _traffic(body: Mapping[str, Any], target: Rule) -> Traffic:
             return _drawn(body.get("slices"), duration_us, cost)
         sustained = Fraction(target.limit * rates.SECOND_US, window_us * cost)
         rate = rates.rate(body["rate"], "rate") if "rate" in body else PATTERNS[name].load * sustained
-        if duration_us > MOST_REQUESTS * window_us:
-            raise Unusable(f"duration must be at most {MOST_REQUESTS:,} windows", "duration")
-        if rate * duration_us > MOST_REQUESTS * rates.SECOND_US:
+        if duration_us > MAX_COMPARED * window_us:
+            raise Unusable(f"duration must be at most {MAX_COMPARED:,} windows", "duration")
+        if rate * duration_us > MAX_COMPARED * rates.SECOND_US:
             field = "rate" if "rate" in body else "duration" if "duration" in body else "limit"
-            raise Unusable(f"{field}: the traffic has more than {MOST_REQUESTS:,} requests; reduce it", field)
+            raise Unusable(f"{field}: the traffic has more than {MAX_COMPARED:,} requests; reduce it", field)
         duration = Fraction(duration_us, rates.SECOND_US)
-        return generate(name, target, rate=rate, duration=duration, seed=seed, cost=cost, most=MOST_REQUESTS)
+        return generate(name, target, rate=rate, duration=duration, seed=seed, cost=cost, most=MAX_COMPARED)
     except (TypeError, ValueError) as error:
         raise _blamed(error, "traffic") from None
 
 
 def _drawn(slices: object, duration_us: int, cost: int) -> Traffic:
     """Spread the requests of each slice of the duration evenly over it."""
-    if not isinstance(slices, list) or not 1 <= len(slices) <= MOST_SLICES:
-        raise Unusable(f"slices must be a list of 1 to {MOST_SLICES} whole numbers, not {show(slices)}", "slices")
+    if not isinstance(slices, list) or not 1 <= len(slices) <= MAX_SLICES:
+        raise Unusable(f"slices must be a list of 1 to {MAX_SLICES} whole numbers, not {show(slices)}", "slices")
     at_us = []
     for position, count in enumerate(slices):
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_REQUESTS:
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_COMPARED:
             raise Unusable(f"slices must be whole numbers of at least 0, not {show(count)}", "slices")
         start_us = duration_us * position // len(slices)
         length_us = duration_us * (position + 1) // len(slices) - start_us
         at_us += [start_us + length_us * index // count for index in range(count)]
-        if len(at_us) > MOST_REQUESTS:
-            raise Unusable(f"slices must have at most {MOST_REQUESTS:,} requests in total", "slices")
+        if len(at_us) > MAX_COMPARED:
+            raise Unusable(f"slices must have at most {MAX_COMPARED:,} requests in total", "slices")
     if not at_us:
         raise Unusable("slices must have at least one request", "slices")
     return Traffic(DRAWN, "requests as drawn", at_us, [cost] * len(at_us), 0, duration_us)

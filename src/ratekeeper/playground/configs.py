@@ -12,8 +12,8 @@ from ratekeeper.rates import SECOND_US, show
 from ratekeeper.rules import blamed, from_fields
 from ratekeeper.service.web import Problem
 
-MOST_BURST = 50
-MOST_LOGGED = 10_000  # units in a log, which is read whole to show a visitor's state
+MAX_BURST = 50
+MAX_LOGGED = 10_000  # units in a log, which is read whole to show a visitor's state
 _ALGORITHMS = {algorithm.algorithm: algorithm for algorithm in ALGORITHMS}
 _DEFAULTS = {"count": 10, "window": 10, "rate": 1}  # by the kind of a field
 _UNITS = {"count": "", "window": "s", "rate": "per s"}
@@ -119,9 +119,9 @@ def read_rule(algorithm: str, body: Mapping[str, Any]) -> Rule:
     except (TypeError, ValueError) as error:
         raise _blamed(error, names) from None
     _check_span(rule, given)
-    if rule.stored_as == "list" and rule.limit > MOST_LOGGED:
+    if rule.stored_as == "list" and rule.limit > MAX_LOGGED:
         name = next(name for name, field in names.items() if field.kind == "count")
-        raise Unusable(f"{name} must be at most {MOST_LOGGED} for a {algorithm}, not {rule.limit}", f"config.{name}")
+        raise Unusable(f"{name} must be at most {MAX_LOGGED} for a {algorithm}, not {rule.limit}", f"config.{name}")
     return rule
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ratekeeper import AsyncLimiter, Decision, StoreUnavailable, rates
 from ratekeeper.algorithms import Rule
 from ratekeeper.playground.configs import (
-    MOST_BURST,
+    MAX_BURST,
     Unusable,
     check_algorithm,
     listing,
@@ -19,7 +19,7 @@ from ratekeeper.playground.configs import (
     read_rule,
 )
 from ratekeeper.playground.visitors import Visitors
-from ratekeeper.service.api import MOST_ENTRIES, newest_entries
+from ratekeeper.service.api import MAX_ENTRIES, newest_entries
 from ratekeeper.service.web import Response, ServiceRequest, json_response
 from ratekeeper.stores.protocol import Inspection
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ratekeeper.service.web import Router
 
 PREFIX = "ratekeeper:playground"
-TEXT = b"text/plain; charset=utf-8"
+PLAIN_TEXT = b"text/plain; charset=utf-8"
 
 
 def mount(router: Router, service: Service) -> None:
@@ -56,7 +56,7 @@ class Demo:
 
     async def burst(self, request: ServiceRequest) -> Response:
         demo_request = await self._read(request)
-        count = read_number(demo_request.body, "count", 10, MOST_BURST)
+        count = read_number(demo_request.body, "count", 10, MAX_BURST)
         concurrent = demo_request.body.get("concurrent", False)
         if not isinstance(concurrent, bool):
             raise Unusable("concurrent must be true or false", "concurrent")
@@ -134,7 +134,7 @@ async def algorithms(_: ServiceRequest) -> Response:
 
 async def script(request: ServiceRequest) -> Response:
     """Return the Lua script of an algorithm."""
-    return Response(200, check_algorithm(request.params["algorithm"]).lua().encode(), content_type=TEXT)
+    return Response(200, check_algorithm(request.params["algorithm"]).lua().encode(), content_type=PLAIN_TEXT)
 
 
 def _shown(decision: Decision) -> dict[str, Any]:
@@ -174,6 +174,6 @@ def _text(value: object) -> str:
     if isinstance(value, bytes):
         return ascii(value.decode("latin-1"))[1:-1]
     if isinstance(value, list | tuple):
-        shown = [_text(part) for part in value[:MOST_ENTRIES]]
-        return f"{', '.join(shown)}{', …' if len(value) > MOST_ENTRIES else ''}"
+        shown = [_text(part) for part in value[:MAX_ENTRIES]]
+        return f"{', '.join(shown)}{', …' if len(value) > MAX_ENTRIES else ''}"
     return str(value)

@@ -14,9 +14,9 @@ from ratekeeper.service.web import ServiceRequest
 
 COOKIE = "ratekeeper_visitor"
 LASTS = 24 * 60 * 60  # seconds
-MOST_VISITORS = 10_000
-MOST_RULES = 64  # of one visitor
-MOST_REMEMBERED = 20_000  # rules of all visitors: less than 10 MiB
+MAX_VISITORS = 10_000
+MAX_USED_RULES = 64  # of one visitor
+MAX_REMEMBERED = 20_000  # rules of all visitors: less than 10 MiB
 _NAME = re.compile(r"([0-9a-f]{32})\.([0-9]{1,12})\.([0-9a-f]{64})")
 
 
@@ -47,10 +47,10 @@ class Visitors:
         self._remembered += rule not in used
         used[rule] = None
         used.move_to_end(rule)
-        if len(used) > MOST_RULES:
+        if len(used) > MAX_USED_RULES:
             used.popitem(last=False)
             self._remembered -= 1
-        while len(self._used) > MOST_VISITORS or self._remembered > MOST_REMEMBERED:
+        while len(self._used) > MAX_VISITORS or self._remembered > MAX_REMEMBERED:
             self._remembered -= len(self._used.popitem(last=False)[1])
 
     def used(self, visitor: str) -> list[Rule]:

@@ -12,7 +12,7 @@ from ratekeeper.rates import show
 
 Texts = dict[str, str]
 _HEADER = "header:"
-_MOST_BITS = 2048  # of an int
+_MAX_BITS = 2048  # of an int
 
 
 class InvalidAttribute(InvalidRule):
@@ -61,6 +61,6 @@ def _as_text(name: str, value: Any) -> str:
         return str(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidAttribute(name, f"must be a text or an integer, not {show(value)}")
-    if value.bit_length() > _MOST_BITS:
-        raise InvalidAttribute(name, f"must have at most {_MOST_BITS} bits")
+    if value.bit_length() > _MAX_BITS:
+        raise InvalidAttribute(name, f"must have at most {_MAX_BITS} bits")
     return str(int(value))

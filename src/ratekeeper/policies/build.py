@@ -13,8 +13,8 @@ from ratekeeper.fallback import OnError
 from ratekeeper.http.chosen_rules import chosen
 from ratekeeper.policies.conditions import When
 from ratekeeper.policies.documents import Document
-from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, Place, nearest, shown
-from ratekeeper.policies.model import ALWAYS, Effect, Limit, Override, Policy, PolicyRule, Word
+from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, ValuePath, nearest, shown
+from ratekeeper.policies.model import ALWAYS, Effect, Override, Policy, PolicyLimit, PolicyRule, Word
 from ratekeeper.policies.templates import CostTemplate, KeyTemplate
 from ratekeeper.rates import UNITS, show
 from ratekeeper.rules import blamed, from_fields, parse
@@ -68,12 +68,12 @@ class Reader:
             self._fail(("policies",), f"has {len(given)} policies; from 1 to {MAX_POLICIES} are allowed")
         policies = {}
         for name, content in list(given.items())[:MAX_POLICIES]:
-            place: Place = ("policies", name)
+            place: ValuePath = ("policies", name)
             self._check_name(place, name)
             policies[name] = self._policy(place, name, content)
         return policies
 
-    def _policy(self, place: Place, name: str, data: Any) -> Policy:
+    def _policy(self, place: ValuePath, name: str, data: Any) -> Policy:
         table = self._table(place, data, POLICY_FIELDS, "a policy")
         on_error = table.get("on_error")
         if "on_error" in table and on_error not in get_args(OnError):
@@ -88,7 +88,7 @@ class Reader:
         overrides = [self.override((*place, "overrides", at), each, names) for at, each in enumerate(given)]
         return Policy(name, tuple(rules), tuple(overrides), on_error, shadow)
 
-    def _rules(self, place: Place, data: Any) -> list[PolicyRule]:
+    def _rules(self, place: ValuePath, data: Any) -> list[PolicyRule]:
         if data is _MISSING or data == []:
             self._fail(place, "a policy needs at least one rule")
             return []
@@ -100,7 +100,7 @@ class Reader:
             rules.append(rule)
         return rules
 
-    def _rule(self, place: Place, data: Any) -> PolicyRule:
+    def _rule(self, place: ValuePath, data: Any) -> PolicyRule:
         table = self._table(place, data, RULE_FIELDS, "a rule")
         name, key, cost = (table.get(field, _MISSING) for field in ("name", "key", "cost"))
         if isinstance(data, dict):
@@ -121,7 +121,7 @@ class Reader:
             self._flag(place, table),
         )
 
-    def _key(self, place: Place, key: Any) -> KeyTemplate:
+    def _key(self, place: ValuePath, key: Any) -> KeyTemplate:
         if isinstance(key, str):
             try:
                 return KeyTemplate.read(key)
@@ -131,7 +131,7 @@ class Reader:
             self._wrong(place, key, "a text such as '{user}', '{tenant}/{user}' or 'all'")
         return KeyTemplate("", ())
 
-    def _cost(self, place: Place, cost: Any) -> CostTemplate | None:
+    def _cost(self, place: ValuePath, cost: Any) -> CostTemplate | None:
         if cost is _MISSING:
             return None
         if isinstance(cost, bool) or not isinstance(cost, int | str):
@@ -143,7 +143,7 @@ class Reader:
             self._fail(place, str(error))
             return None
 
-    def override(self, place: Place, data: Any, rules: Iterable[str]) -> Override:
+    def override(self, place: ValuePath, data: Any, rules: Iterable[str]) -> Override:
         """Read an override of a policy with these rules."""
         table = self._table(place, data, OVERRIDE_FIELDS, "an override")
         if isinstance(data, dict) and "when" not in table:
@@ -154,7 +154,7 @@ class Reader:
             limits = self.limits((*place, "limits"), table.get("limits", _MISSING), list(rules))
         return Override(when, limits)
 
-    def limits(self, place: Place, data: Any, rules: list[str]) -> Effect:
+    def limits(self, place: ValuePath, data: Any, rules: list[str]) -> Effect:
         """Read what an override puts in place of the limits of these rules."""
         if isinstance(data, str):
             word = data.strip().lower()
@@ -166,7 +166,7 @@ class Reader:
         if not isinstance(data, dict) or not data:
             self._wrong(place, data, '"unlimited", "blocked" or limits by rule')
             return "blocked"
-        limits: dict[str, Limit] = {}
+        limits: dict[str, PolicyLimit] = {}
         for name, limit in data.items():
             if name not in rules:
                 known = ", ".join(rules)
@@ -174,7 +174,7 @@ class Reader:
             limits[name] = self.limit((*place, name), limit)
         return limits
 
-    def limit(self, place: Place, data: Any) -> Limit:
+    def limit(self, place: ValuePath, data: Any) -> PolicyLimit:
         """Read a limit: a text, or the fields of a rule."""
         if isinstance(data, str):
             return self._limit_text(place, data)
@@ -195,7 +195,7 @@ class Reader:
             self._fail(where, str(error).removeprefix(f"{field} "), given.get(str(field), algorithm), known)
         return "blocked"
 
-    def _limit_text(self, place: Place, text: str) -> Limit:
+    def _limit_text(self, place: ValuePath, text: str) -> PolicyLimit:
         choice = chosen(text)
         if choice.is_blocked:
             return "blocked"
@@ -211,7 +211,7 @@ class Reader:
             self._fail(place, f"has {len(rules)} limits; make a rule of each, with a name of its own")
         return rules[0]
 
-    def when(self, place: Place, data: Any) -> When:
+    def when(self, place: ValuePath, data: Any) -> When:
         """Read conditions."""
         if not isinstance(data, dict):
             self._wrong(place, data, 'conditions by attribute, as in { plan = "pro" }')
@@ -221,7 +221,7 @@ class Reader:
             return ALWAYS
         return When({name: self._patterns((*place, name), patterns) for name, patterns in data.items()})
 
-    def _patterns(self, place: Place, data: Any) -> tuple[str, ...]:
+    def _patterns(self, place: ValuePath, data: Any) -> tuple[str, ...]:
         name = place[-1]
         if not name or len(str(name)) > MAX_CHARACTERS:
             self._fail(place, f"the name of an attribute must have from 1 to {MAX_CHARACTERS} characters")
@@ -243,7 +243,7 @@ class Reader:
                 patterns.append(str(each))
         return tuple(patterns)
 
-    def _check_network(self, place: Place, text: str) -> None:
+    def _check_network(self, place: ValuePath, text: str) -> None:
         """Refuse what looks like a network but has bits set behind its prefix, and would match no address."""
         if "/" not in text or not (text[0].isalnum() or text[0] == ":"):
             return
@@ -255,17 +255,17 @@ class Reader:
         if address != network.network_address:
             self._fail(place, f"{show(text)} has bits set behind its prefix", str(network), [str(network)])
 
-    def _flag(self, place: Place, table: Mapping[str, Any]) -> bool:
+    def _flag(self, place: ValuePath, table: Mapping[str, Any]) -> bool:
         flag = table.get("shadow", False)
         if not isinstance(flag, bool):
             self._wrong((*place, "shadow"), flag, "true or false")
         return flag is True
 
-    def _check_name(self, place: Place, name: str) -> None:
+    def _check_name(self, place: ValuePath, name: str) -> None:
         if not NAME.fullmatch(name):
             self._fail(place, f"a name must have from 1 to 64 letters, digits, '_', '.' or '-', not {show(name)}")
 
-    def _table(self, place: Place, data: Any, fields: Iterable[str], what: str) -> Mapping[str, Any]:
+    def _table(self, place: ValuePath, data: Any, fields: Iterable[str], what: str) -> Mapping[str, Any]:
         """Return a table; of one that is none, or is nothing, an empty one."""
         if not isinstance(data, dict):
             self._wrong(place, data, f"a table, {what}")
@@ -276,7 +276,7 @@ class Reader:
                 self._fail((*place, name), f"is not a field of {what}; its fields are {known}", name, fields)
         return data
 
-    def _list(self, place: Place, data: Any, most: int) -> list[Any]:
+    def _list(self, place: ValuePath, data: Any, most: int) -> list[Any]:
         if not isinstance(data, list):
             hint = f" with [[{shown(place)}]]" if self._document.format == "toml" else ""
             self._wrong(place, data, f"a list{hint}")
@@ -285,13 +285,13 @@ class Reader:
             self._fail(place, f"has {len(data)} entries; at most {most} are allowed")
         return data[:most]
 
-    def _wrong(self, place: Place, value: Any, expected: str) -> None:
+    def _wrong(self, place: ValuePath, value: Any, expected: str) -> None:
         self._fail(
             place,
             f"is missing; it must be {expected}" if value is _MISSING else f"must be {expected}, not {show(value)}",
         )
 
-    def _fail(self, place: Place, reason: str, word: object = None, known: Iterable[str] = ()) -> None:
+    def _fail(self, place: ValuePath, reason: str, word: object = None, known: Iterable[str] = ()) -> None:
         suggestion = nearest(word, known) if word is not None else None
         self._mistakes.append(Mistake(self._document.line(place), shown(place), reason, suggestion))
 

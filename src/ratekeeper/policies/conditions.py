@@ -89,12 +89,12 @@ class Patterns:
             or (bool(self.wildcards) and any(_fits(pieces, text) for pieces in self.wildcards))
             or (
                 bool(self.networks)
-                and any(number in self.networks[size] for size, number in within(text, self.networks))
+                and any(number in self.networks[size] for size, number in networks_around(text, self.networks))
             )
         )
 
 
-def within(text: str, sizes: Iterable[Size]) -> Iterator[tuple[Size, int]]:
+def networks_around(text: str, sizes: Iterable[Size]) -> Iterator[tuple[Size, int]]:
     """Return the networks of these sizes that an address, or a network, is within."""
     network = as_network(text)
     if network is not None:

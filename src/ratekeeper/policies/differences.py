@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ratekeeper.policies.model import ALWAYS, Limit, Override, Policy, PolicyRule, limit_text, stored_name
+from ratekeeper.policies.model import ALWAYS, Override, Policy, PolicyLimit, PolicyRule, limit_text, stored_name
 
 
 def differences(before: Mapping[str, Policy], after: Mapping[str, Policy]) -> list[str]:
@@ -51,7 +51,7 @@ def _of_rule(policy: str, before: PolicyRule, after: PolicyRule) -> Iterator[str
     yield from _changed(f"{place} shadow", before.shadow, after.shadow)
 
 
-def _kept(policy: str, rule: str, before: Limit, after: Limit) -> str:
+def _kept(policy: str, rule: str, before: PolicyLimit, after: PolicyLimit) -> str:
     if isinstance(before, str) or isinstance(after, str):
         return ""
     same = before.algorithm == after.algorithm and stored_name(policy, rule, before) == stored_name(policy, rule, after)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from ratekeeper.errors import InvalidRule
-from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, Place
+from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, ValuePath
 from ratekeeper.policies.text_lines import lines_of_json, lines_of_toml
 from ratekeeper.policies.yaml_reading import read_yaml
 from ratekeeper.rates import show
@@ -28,7 +28,7 @@ class Document(NamedTuple):
     text: str
     format: Format
     data: Any
-    lines: dict[Place, int]
+    lines: dict[ValuePath, int]
     """The line of each value, by its place."""
     path: Path | None = None
     """The file that it was read from."""
@@ -38,7 +38,7 @@ class Document(NamedTuple):
         """Where it comes from, for messages."""
         return "" if self.path is None else str(self.path)
 
-    def line(self, place: Place) -> int | None:
+    def line(self, place: ValuePath) -> int | None:
         """Return the line of a value; of one that is missing, the line of the table where it should be."""
         for length in range(len(place), -1, -1):
             line = self.lines.get(place[:length])
@@ -106,7 +106,7 @@ def _guessed(text: str) -> Format:
     return "toml" if not begins or _LOOKS_LIKE_TOML.match(begins) else "yaml"
 
 
-def _read_toml(text: str) -> tuple[Any, dict[Place, int]]:
+def _read_toml(text: str) -> tuple[Any, dict[ValuePath, int]]:
     try:
         import tomllib
     except ImportError:  # Python 3.10
@@ -124,7 +124,7 @@ def _read_toml(text: str) -> tuple[Any, dict[Place, int]]:
         raise _syntax_error(str(error)) from None
 
 
-def _read_json(text: str) -> tuple[Any, dict[Place, int]]:
+def _read_json(text: str) -> tuple[Any, dict[ValuePath, int]]:
     lines = lines_of_json(text)
     try:
         return json.loads(text, parse_constant=_no_constant), lines
@@ -149,7 +149,7 @@ def _syntax_error(message: str) -> InvalidPolicies:
     return InvalidPolicies([Mistake(line, "", message[: found.start()])])
 
 
-_READERS: dict[Format, Callable[[str], tuple[Any, dict[Place, int]]]] = {
+_READERS: dict[Format, Callable[[str], tuple[Any, dict[ValuePath, int]]]] = {
     "toml": _read_toml,
     "yaml": read_yaml,
     "json": _read_json,

@@ -11,7 +11,7 @@ from ratekeeper.errors import InvalidRule
 _SHOWN = 20
 _LONGEST_WORD = 64
 
-Place = tuple[str | int, ...]
+ValuePath = tuple[str | int, ...]
 """Where a value is: names of fields, and indexes into lists."""
 
 
@@ -49,7 +49,7 @@ class InvalidPolicies(InvalidRule):
         return type(self), (self.mistakes, self.source)
 
 
-def shown(place: Place) -> str:
+def shown(place: ValuePath) -> str:
     """Write a place as people do.
 
     >>> shown(("policies", "api", "rules", 0, "limit"))

@@ -13,8 +13,8 @@ from ratekeeper.policies.conditions import When
 from ratekeeper.policies.templates import CostTemplate, KeyTemplate
 
 Word = Literal["unlimited", "blocked"]
-Limit = Rule | Word
-Effect = Mapping[str, Limit] | Word
+PolicyLimit = Rule | Word
+Effect = Mapping[str, PolicyLimit] | Word
 """What an override puts in place of the rules' own limits: by rule, or one word for all rules."""
 
 ALWAYS = When({})
@@ -25,7 +25,7 @@ class PolicyRule:
     """One rule of a policy."""
 
     name: str
-    limit: Limit
+    limit: PolicyLimit
     key: KeyTemplate
     when: When = ALWAYS
     cost: CostTemplate | None = None
@@ -56,7 +56,7 @@ class Policy:
         return frozenset(rule.name for rule in self.rules if self.shadow or rule.shadow)
 
 
-def limit_text(limit: Limit) -> str:
+def limit_text(limit: PolicyLimit) -> str:
     """Write a limit as a file has it."""
     return limit if isinstance(limit, str) else limit.text
 

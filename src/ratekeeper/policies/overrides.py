@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ratekeeper.policies.attributes import Texts
-from ratekeeper.policies.conditions import Patterns, Size, When, within
+from ratekeeper.policies.conditions import Patterns, Size, When, networks_around
 
 _Positions = list[int]
 
@@ -61,7 +61,7 @@ class OverrideTable:
         for name, by_size in self._by_network.items():
             text = attributes.get(name)
             if text is not None:
-                hits = (by_size[size].get(number) for size, number in within(text, by_size))
+                hits = (by_size[size].get(number) for size, number in networks_around(text, by_size))
                 found += [positions for positions in hits if positions is not None]
         return found[0] if len(found) == 1 else heapq.merge(*found)
 

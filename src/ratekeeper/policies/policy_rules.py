@@ -22,7 +22,7 @@ from ratekeeper.fallback import OnError
 from ratekeeper.policies.model import Policy, stored_name
 from ratekeeper.policies.runtime_overrides import RuntimeOverride
 from ratekeeper.policies.versions import Applied, Bound, PreparedRequest, Version
-from ratekeeper.ruleset import Costs, Shadow, combine, from_answer, shadow_denied
+from ratekeeper.ruleset import Costs, Shadow, fold, from_answer, shadow_denied
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Operation, Outcome
 
 
@@ -151,7 +151,7 @@ class PolicyRules:
                 decisions = [*map(_blocked, blocked), *decisions]
         decision = NO_LIMIT
         if decisions:
-            decision = decisions[0] if len(decisions) == 1 else combine(decisions)
+            decision = decisions[0] if len(decisions) == 1 else fold(decisions)
         if tried:
             decision = decision._replace(shadow_denied=tried)
         return decision._replace(degraded=True) if outcome.degraded else decision

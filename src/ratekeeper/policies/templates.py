@@ -25,9 +25,9 @@ from ratekeeper.stores.protocol import Key
 
 _PART = re.compile(r"\{([^{}|]*)(?:\|([^{}|]*))?\}")
 _ONLY_SEPARATES = re.compile(r"[\s/:;,.|_~+-]*")
-_MOST_CHARACTERS = 1024  # of a template
+_MAX_CHARACTERS = 1024  # of a template
 _DIGITS = re.compile(r"[0-9]{1,18}")
-_MOST_BITS = 59  # of a cost: as many as that many digits have
+_MAX_BITS = 59  # of a cost: as many as that many digits have
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class KeyTemplate:
         """Read a text such as `{tenant}/{user}`; raise InvalidRule if it cannot be read."""
         if not text:
             raise InvalidRule("must not be empty; write 'all' for one key for all requests")
-        if len(text) > _MOST_CHARACTERS:
-            raise InvalidRule(f"has {len(text)} characters; at most {_MOST_CHARACTERS} are allowed")
+        if len(text) > _MAX_CHARACTERS:
+            raise InvalidRule(f"has {len(text)} characters; at most {_MAX_CHARACTERS} are allowed")
         parts: list[Part] = []
         at = 0
         for found in _PART.finditer(text):
@@ -107,7 +107,7 @@ class CostTemplate:
         if isinstance(given, int):
             if given < 0:
                 raise InvalidRule(f"must be at least 0, not {show(given)}")
-            if given.bit_length() > _MOST_BITS:
+            if given.bit_length() > _MAX_BITS:
                 raise InvalidRule("has too many digits")
             return cls(given)
         found = _PART.fullmatch(given)

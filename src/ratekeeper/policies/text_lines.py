@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 
-from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, Place, shown
+from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, ValuePath, shown
 
 MAX_DEPTH = 12  # names and indexes on the way to a value; a policy needs 7
 _BLANK = re.compile(r"[ \t]*")
@@ -30,12 +30,12 @@ class _End(Exception):
     """The scanner does not understand the text any further."""
 
 
-def lines_of_toml(text: str) -> dict[Place, int]:
+def lines_of_toml(text: str) -> dict[ValuePath, int]:
     """Return the line of every value, by its place."""
     return _Scanner(text, "=").document()
 
 
-def lines_of_json(text: str) -> dict[Place, int]:
+def lines_of_json(text: str) -> dict[ValuePath, int]:
     """Return the line of every value, by its place; raise InvalidPolicies if a name is given twice."""
     return _Scanner(text, ":").one_value()
 
@@ -47,12 +47,12 @@ class _Scanner:
         self._at = 0
         self._seen = 0  # up to where lines were counted
         self._line = 1
-        self._lines: dict[Place, int] = {}
-        self._lengths: dict[Place, int] = {}  # of arrays of tables
+        self._lines: dict[ValuePath, int] = {}
+        self._lengths: dict[ValuePath, int] = {}  # of arrays of tables
 
-    def document(self) -> dict[Place, int]:
+    def document(self) -> dict[ValuePath, int]:
         """Scan tables, one after the other."""
-        table: Place = ()
+        table: ValuePath = ()
         with contextlib.suppress(_End):
             while self._at_more():
                 if self._take("[["):
@@ -69,7 +69,7 @@ class _Scanner:
                     pass
         return self._lines
 
-    def one_value(self) -> dict[Place, int]:
+    def one_value(self) -> dict[ValuePath, int]:
         """Scan one value."""
         with contextlib.suppress(_End):
             self._value(())
@@ -80,14 +80,14 @@ class _Scanner:
         self._skip(_BLANKS)
         return self._at < len(self._text)
 
-    def _assignment(self, table: Place) -> None:
+    def _assignment(self, table: ValuePath) -> None:
         place = (*table, *self._names())
         self._expect(self._assigns)
         if self._assigns == ":" and place in self._lines:
             raise InvalidPolicies([Mistake(self._line_here(), shown(place), "this name is given twice")])
         self._value(place)
 
-    def _names(self) -> Place:
+    def _names(self) -> ValuePath:
         """Take a name, or several with dots between them."""
         names: list[str | int] = []
         while True:
@@ -102,16 +102,16 @@ class _Scanner:
             if self._assigns == ":" or not self._take("."):
                 return tuple(names)
 
-    def _resolved(self, names: Place) -> Place:
+    def _resolved(self, names: ValuePath) -> ValuePath:
         """Return the place that a table's names mean: in an array of tables, in its last one."""
-        place: Place = ()
+        place: ValuePath = ()
         for at, name in enumerate(names, 1):
             place = (*place, name)
             if at < len(names) and place in self._lengths:
                 place = (*place, self._lengths[place] - 1)
         return place
 
-    def _value(self, place: Place) -> None:
+    def _value(self, place: ValuePath) -> None:
         self._skip(_BLANKS if self._assigns == ":" else _BLANK)
         self._note(place)
         if self._take("["):
@@ -138,7 +138,7 @@ class _Scanner:
             raise _End
         return self._take(bracket)
 
-    def _note(self, place: Place) -> Place:
+    def _note(self, place: ValuePath) -> ValuePath:
         self._check_depth(place)
         line = self._line_here()
         for length in range(len(place), -1, -1):  # a table may be named only with another that is in it
@@ -146,7 +146,7 @@ class _Scanner:
                 break
         return place
 
-    def _check_depth(self, place: Place) -> None:
+    def _check_depth(self, place: ValuePath) -> None:
         if len(place) > MAX_DEPTH:
             where = shown(place[:4])
             raise InvalidPolicies([Mistake(self._line_here(), where, f"nested more than {MAX_DEPTH} levels deep")])

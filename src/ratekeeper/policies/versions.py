@@ -13,7 +13,7 @@ from ratekeeper import arguments
 from ratekeeper.algorithms import Rule
 from ratekeeper.clock import Clock
 from ratekeeper.policies.attributes import InvalidAttribute, Texts, as_texts
-from ratekeeper.policies.model import ALWAYS, Effect, Limit, Override, Policy, PolicyRule, Word
+from ratekeeper.policies.model import ALWAYS, Effect, Override, Policy, PolicyLimit, PolicyRule, Word
 from ratekeeper.policies.overrides import OverrideTable
 from ratekeeper.policies.runtime_overrides import RuntimeOverride
 from ratekeeper.ruleset import Shadow
@@ -223,7 +223,7 @@ class Version:
         return (1, known) if isinstance(cost, Mapping) else (int(cost), {})
 
 
-def _in_force(rule: str, limit: Limit, bind: Bind, bounds: dict[Bound, None]) -> _InForce:
+def _in_force(rule: str, limit: PolicyLimit, bind: Bind, bounds: dict[Bound, None]) -> _InForce:
     if isinstance(limit, str):
         return limit
     bound = bind(rule, limit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
-from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, Place, shown
+from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, ValuePath, shown
 from ratekeeper.policies.text_lines import MAX_DEPTH
 
 _INTEGER = re.compile(r"0|[-+]?[1-9][0-9_]{0,30}")
@@ -21,7 +21,7 @@ _WORDS: dict[str, bool | None] = {
 }
 
 
-def read_yaml(text: str) -> tuple[Any, dict[Place, int]]:
+def read_yaml(text: str) -> tuple[Any, dict[ValuePath, int]]:
     """Return the data, and the line of every value by its place; raise InvalidPolicies with the first mistake."""
     try:
         import yaml
@@ -44,9 +44,9 @@ class _Builder:
 
     def __init__(self) -> None:
         self.data: Any = None
-        self.lines: dict[Place, int] = {}
+        self.lines: dict[ValuePath, int] = {}
         self._documents = 0
-        self._open: list[tuple[Place, dict[str, Any] | list[Any]]] = []
+        self._open: list[tuple[ValuePath, dict[str, Any] | list[Any]]] = []
         self._key: list[str | None] = []  # of each open mapping, the key whose value comes next
 
     def handle(self, kind: str, event: Any) -> None:
@@ -95,7 +95,7 @@ class _Builder:
         self.lines[(*place, event.value)] = line
         self._key[-1] = event.value
 
-    def _place(self) -> Place:
+    def _place(self) -> ValuePath:
         if not self._open:
             return ()
         place, container = self._open[-1]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ratekeeper.http.headers import EncodedFields
     from ratekeeper.service.shared import Service
 
-MOST_ENTRIES = 1_000  # the newest ones of a log
+MAX_ENTRIES = 1_000  # the newest ones of a log
 _encode = msgspec.json.Encoder().encode
 
 
@@ -172,14 +172,14 @@ def inspection_fields(seen: Inspection) -> dict[str, Any]:
 
 def newest_entries(state: dict[str, Any]) -> dict[str, Any]:
     """Cut a log to its newest entries; its count still covers all."""
-    return state | {"entries": state["entries"][-MOST_ENTRIES:]} if "entries" in state else state
+    return state | {"entries": state["entries"][-MAX_ENTRIES:]} if "entries" in state else state
 
 
 def _readable(raw: Any) -> tuple[Any, str]:
     if isinstance(raw, int):
         return f"{raw:#x}", "text"  # many JSON readers have no integers this large
     if isinstance(raw, list | tuple):
-        raw = raw[-MOST_ENTRIES:]
+        raw = raw[-MAX_ENTRIES:]
     values = raw if isinstance(raw, list) else [raw]
     if not all(isinstance(value, bytes) for value in values):
         return raw, "json"

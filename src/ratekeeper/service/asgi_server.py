@@ -46,8 +46,8 @@ async def live(receive: Receive, send: Send, close: Callable[[], Awaitable[None]
 async def _read(receive: Receive, request: ServiceRequest) -> bytes:
     message = await receive()
     content: bytes = message.get("body", b"")
-    if message["type"] != "http.request" or message.get("more_body") or len(content) > request.most_bytes:
-        return await joined(_parts(message, receive), request.most_bytes)
+    if message["type"] != "http.request" or message.get("more_body") or len(content) > request.max_bytes:
+        return await joined(_parts(message, receive), request.max_bytes)
     return content  # nearly always
 
 

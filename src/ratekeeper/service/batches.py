@@ -16,8 +16,8 @@ from ratekeeper.service.web import Problem, ServiceRequest, decode
 if TYPE_CHECKING:
     from ratekeeper.service.shared import Service
 
-MOST_REQUESTS = 1_000
-MOST_BYTES = 512 * 1024
+MAX_HITS = 1_000
+MAX_BATCH_BYTES = 512 * 1024
 _AT_ONCE = 200  # hits on the way to the store; between two such parts, other clients have their turn
 
 
@@ -32,7 +32,7 @@ _NAME = b'"requests"'
 
 async def hit_all(request: ServiceRequest, service: Service) -> list[Decision | Problem]:
     """Make the hits in a body; return a decision or a problem for each, in order."""
-    request.most_bytes = MOST_BYTES
+    request.max_bytes = MAX_BATCH_BYTES
     hits = read(await request.body())
     answers: list[Decision | Problem] = []
     for start in range(0, len(hits), _AT_ONCE):
@@ -51,8 +51,8 @@ def read(content: bytes) -> list[bodies.RequestBody | Problem]:
         hits = [*decode(_decoder, content).requests]
     except Problem:
         hits = [_one(bytes(each)) for each in split(content)]
-    if len(hits) > MOST_REQUESTS:
-        raise Problem(400, f"requests must have at most {MOST_REQUESTS} entries, not {len(hits)}", field="requests")
+    if len(hits) > MAX_HITS:
+        raise Problem(400, f"requests must have at most {MAX_HITS} entries, not {len(hits)}", field="requests")
     return hits
 
 

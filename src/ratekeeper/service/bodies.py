@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ratekeeper.service.served_policies import ServedPolicy
     from ratekeeper.service.shared import Service
 
-MOST_RULES = 32
+MAX_RULES_IN_BODY = 32
 
 JsonKey = str | int | tuple[str | int, ...]
 Quantity = int | float | str
@@ -134,8 +134,8 @@ def _limited(body: RequestBody, service: Service) -> HttpLimiter:
     if body.rule is not None:
         raise Problem(400, "rule and rules cannot be combined", field="rule")
     _check_alone(body, "rules")
-    if not 1 <= len(body.rules) <= MOST_RULES:
-        raise Problem(400, f"rules must have 1 to {MOST_RULES} entries, not {len(body.rules)}", field="rules")
+    if not 1 <= len(body.rules) <= MAX_RULES_IN_BODY:
+        raise Problem(400, f"rules must have 1 to {MAX_RULES_IN_BODY} entries, not {len(body.rules)}", field="rules")
     made = {
         name: _parsed(rule, f"rules.{name}") if isinstance(rule, str) else rule_of(rule, f"rules.{name}.")
         for name, rule in body.rules.items()

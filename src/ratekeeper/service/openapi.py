@@ -8,8 +8,8 @@ from ratekeeper.algorithms import ALGORITHMS, Rule
 from ratekeeper.keys import MAX_PARTS
 from ratekeeper.policies.build import NAME
 from ratekeeper.rules import MODE, WINDOW
-from ratekeeper.service.batches import MOST_REQUESTS
-from ratekeeper.service.bodies import MOST_RULES, RULE_FIELDS
+from ratekeeper.service.batches import MAX_HITS
+from ratekeeper.service.bodies import MAX_RULES_IN_BODY, RULE_FIELDS
 
 Schema = dict[str, Any]
 
@@ -85,7 +85,7 @@ def _by_name(schema: Schema, description: str, least: int = 0) -> Schema:
         "propertyNames": {"minLength": 1, "maxLength": 100},
         "additionalProperties": schema,
         "minProperties": least,
-        "maxProperties": MOST_RULES,
+        "maxProperties": MAX_RULES_IN_BODY,
     }
 
 
@@ -178,7 +178,7 @@ _BATCH: Schema = _shape(
     {
         "requests": {
             "type": "array",
-            "maxItems": MOST_REQUESTS,
+            "maxItems": MAX_HITS,
             "items": {
                 "anyOf": [{"$ref": "#/components/schemas/Ask"}, {}],
                 "description": "A body of /v1/hit; anything else is answered by an error in its place.",

@@ -91,4 +91,4 @@ class Rsgi:
 async def _body(protocol: Any, request: ServiceRequest) -> bytes:
     if b"transfer-encoding" not in request.headers:  # nearly always; its length has been checked
         return bytes(await protocol())
-    return await joined(protocol, request.most_bytes)
+    return await joined(protocol, request.max_bytes)

@@ -17,7 +17,7 @@ from ratekeeper.service.served_policies import ServedPolicies
 from ratekeeper.stores import Store
 
 MAX_LIMITERS = 1_000
-MAX_RULES = 2_000  # of all these limiters together: a rule takes about 5 KiB, so all take at most 10 MiB
+MAX_KEPT_RULES = 2_000  # of all these limiters together: a rule takes about 5 KiB, so all take at most 10 MiB
 
 RulesGiven = str | Rule | Mapping[str, str | Rule]
 
@@ -72,6 +72,6 @@ class Service:
         limiter = HttpLimiter(made, Headers())
         self._limiters[key] = limiter
         self._rules += len(limiter.rules)
-        while len(self._limiters) > MAX_LIMITERS or self._rules > MAX_RULES:
+        while len(self._limiters) > MAX_LIMITERS or self._rules > MAX_KEPT_RULES:
             self._rules -= len(self._limiters.popitem(last=False)[1].rules)
         return limiter

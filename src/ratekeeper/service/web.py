@@ -103,7 +103,7 @@ class ServiceRequest:
     """One HTTP request."""
 
     __slots__ = (
-        *("_body", "_read", "client", "headers", "method", "most_bytes", "params", "path", "query_string", "repeated"),
+        *("_body", "_read", "client", "headers", "method", "max_bytes", "params", "path", "query_string", "repeated"),
     )
 
     def __init__(  # noqa: PLR0917 - keywords would cost as much as the rest
@@ -127,7 +127,7 @@ class ServiceRequest:
         """The address of the peer."""
         self.params: Mapping[str, str] = {}
         """The values of the path's {names}."""
-        self.most_bytes = MAX_BODY
+        self.max_bytes = MAX_BODY
         """The size that the body may have."""
         self._read = read
         self._body: bytes | None = None
@@ -142,11 +142,11 @@ class ServiceRequest:
         return dict(pairs)
 
     async def body(self) -> bytes:
-        """Return the body; raise a problem if it is larger than `most_bytes`."""
+        """Return the body; raise a problem if it is larger than `max_bytes`."""
         if self._body is None:
             declared = self.headers.get(b"content-length", b"0")
-            if len(declared) > 20 or int(declared) > self.most_bytes:  # a server lets only digits through
-                raise too_large(f"{self.most_bytes} bytes")
+            if len(declared) > 20 or int(declared) > self.max_bytes:  # a server lets only digits through
+                raise too_large(f"{self.max_bytes} bytes")
             self._body = await self._read(self)
         return self._body
 
@@ -206,15 +206,15 @@ def too_large(most: str) -> Problem:
     return Problem(413, f"the body must have at most {most}", headers=CLOSE)
 
 
-async def joined(parts: AsyncIterable[bytes], most_bytes: int) -> bytes:
+async def joined(parts: AsyncIterable[bytes], max_bytes: int) -> bytes:
     """Return a body that arrives in parts; raise a problem if it is too large or has too many."""
     read: list[bytes] = []
     size = 0
     async for part in parts:
         read.append(part)
         size += len(part)
-        if size > most_bytes:
-            raise too_large(f"{most_bytes} bytes")
+        if size > max_bytes:
+            raise too_large(f"{max_bytes} bytes")
         if len(read) > MAX_PARTS:
             raise too_large(f"{MAX_PARTS} parts")
     return b"".join(read)

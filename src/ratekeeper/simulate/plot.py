@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".svg", ".png")
 _LANE_COLUMNS = 200
-_MOST_BINS = 60
+_MAX_BINS = 60
 # The palette of Okabe and Ito, which color-blind people can tell apart; and nothing is shown by color alone.
 _BLUE, _ORANGE = "#0072b2", "#e69f00"
 _ADMITTED: dict[str, Any] = {"facecolor": _BLUE, "edgecolor": "white", "linewidth": 0.5}
@@ -109,7 +109,7 @@ def _draw_lane(axes: Axes, outcome: RuleOutcome, simulation: Simulation, grid: G
 def _draw_rates(axes: Axes, simulation: Simulation, grid: Grid) -> None:
     """Draw a line for each rule: the units that passed per second."""
     length_us = grid.end_us - grid.start_us
-    bin_us = next(size for size in round_numbers() if length_us <= size * _MOST_BINS)
+    bin_us = next(size for size in round_numbers() if length_us <= size * _MAX_BINS)
     bins = range(grid.start_us // bin_us, (grid.end_us - 1) // bin_us + 1)
     middles = [_seconds((number + 0.5) * bin_us, grid) for number in bins]
     for index, outcome in enumerate(simulation.outcomes):

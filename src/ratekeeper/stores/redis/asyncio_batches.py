@@ -11,9 +11,9 @@ from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.protocol import Demand, Outcome
 from ratekeeper.stores.redis.asyncio_connections import AsyncioConnections
-from ratekeeper.stores.redis.batching import MOST_IN_A_BATCH, shows_away
+from ratekeeper.stores.redis.batching import MAX_IN_A_BATCH, shows_away
 from ratekeeper.stores.redis.redis_errors import LATE, Result, interrupted, unavailable
-from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Observer
+from ratekeeper.stores.redis.servers import MAX_AT_ONCE, NoteResults
 
 _FEW = 16  # with no more requests than this, two batches do not pay
 _LATE_NS = 20_000_000  # later than this, the loop was busy elsewhere and could not see an answer
@@ -37,10 +37,10 @@ class _TaskRequest:
 class AsyncioBatches:
     """The batches of one event loop for one server. Up to two are in flight at a time."""
 
-    def __init__(self, connections: AsyncioConnections, breaker: Breaker, observe: Observer) -> None:
+    def __init__(self, connections: AsyncioConnections, breaker: Breaker, note_results: NoteResults) -> None:
         self._connections = connections
         self._breaker = breaker
-        self._observe = observe
+        self._note_results = note_results
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_TaskRequest] = deque()
         self._under_way: dict[asyncio.Task[None], Sequence[_TaskRequest]] = {}
@@ -60,7 +60,7 @@ class AsyncioBatches:
         now = stopwatch()
         request = _TaskRequest(demands, ends_ns, asked_ns or now, future)
         self._waiting.append(request)
-        if not self._due and len(self._under_way) < MOST_AT_ONCE:
+        if not self._due and len(self._under_way) < MAX_AT_ONCE:
             self._due = True
             loop.call_soon(self._send)  # after everything else in this turn of the loop, which may ask too
         pending = self._pending
@@ -100,17 +100,15 @@ class AsyncioBatches:
         if not request.future.done():
             said = f"Redis did not decide within {(request.ends_ns - request.asked_ns) / 1e9:.3g} s"
             error = StoreUnavailable(said, reason=LATE)
-            self._observe((request.demands,), (error,), request.asked_ns)  # it may still be executed
+            self._note_results((request.demands,), (error,), request.asked_ns)  # it may still be executed
             self._resolve(request, error)
 
     def _send(self) -> None:
         """Send waiting requests, in as many batches as are free."""
         self._due = False
-        while self._waiting and len(self._under_way) < MOST_AT_ONCE:
+        while self._waiting and len(self._under_way) < MAX_AT_ONCE:
             # When many requests arrive at once, the server decides one half while the other is prepared.
-            most = (
-                MOST_IN_A_BATCH if self._under_way else min(MOST_IN_A_BATCH, max(_FEW, (len(self._waiting) + 1) // 2))
-            )
+            most = MAX_IN_A_BATCH if self._under_way else min(MAX_IN_A_BATCH, max(_FEW, (len(self._waiting) + 1) // 2))
             batch: list[_TaskRequest] = []
             while self._waiting and len(batch) < most:
                 request = self._waiting.popleft()
@@ -124,7 +122,7 @@ class AsyncioBatches:
     def _finished(self, task: asyncio.Task[None]) -> None:
         batch = self._under_way.pop(task)
         if task.cancelled() or task.exception() is not None:  # if that was before it started, it has resolved nothing
-            self._observe([request.demands for request in batch], [interrupted()] * len(batch), stopwatch())
+            self._note_results([request.demands for request in batch], [interrupted()] * len(batch), stopwatch())
             for request in batch:
                 self._resolve(request, interrupted())
         if self._waiting and not self._due and not self._closed:
@@ -146,7 +144,7 @@ class AsyncioBatches:
             error = unavailable(caught)
             error.away = error.away and isinstance(caught, StoreUnavailable)
             results = [error] * len(batch)
-        self._observe(requests, results, sent_ns)
+        self._note_results(requests, results, sent_ns)
         if self._connections.calls.observers:
             self._connections.calls.tell(len(batch), any(type(result) is Outcome for result in results))
         if self._breaker.is_open:

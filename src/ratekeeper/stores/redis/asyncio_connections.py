@@ -15,7 +15,7 @@ from ratekeeper.stores.redis import redis_client
 from ratekeeper.stores.redis.asyncio_jobs import TaskJobs
 from ratekeeper.stores.redis.redis_errors import LATE, Result, Unanswered, Unsent, interrupted, unavailable
 from ratekeeper.stores.redis.routing import Bundle, send
-from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, Within, time_for_each
+from ratekeeper.stores.redis.servers import MAX_AT_ONCE, Servers, Within, time_for_each
 from ratekeeper.stores.redis.tls import share_context
 from ratekeeper.stores.redis.topology import Command
 from ratekeeper.stores.redis.urls import NodeAddress, is_sentinel
@@ -31,7 +31,7 @@ class AsyncioConnections:
         self._servers = servers
         self.calls = servers.calls
         self._loop = asyncio.get_running_loop()
-        self._semaphore = asyncio.Semaphore(MOST_AT_ONCE)  # for anything but decisions
+        self._semaphore = asyncio.Semaphore(MAX_AT_ONCE)  # for anything but decisions
         self._idle: dict[NodeAddress | None, list[Any]] = {}
         self._set_ups = TaskJobs(servers.ready)
         self._searches = TaskJobs(lambda _: servers.breaker.ask_again())

@@ -12,17 +12,17 @@ from ratekeeper.stores.redis import split
 from ratekeeper.stores.redis.asyncio_batches import AsyncioBatches
 from ratekeeper.stores.redis.asyncio_connections import AsyncioConnections
 from ratekeeper.stores.redis.redis_errors import Result
-from ratekeeper.stores.redis.servers import Observer, Servers
+from ratekeeper.stores.redis.servers import NoteResults, Servers
 from ratekeeper.stores.redis.urls import NodeAddress
 
 
 class AsyncioNodes:
     """The nodes of a cluster, for one event loop."""
 
-    def __init__(self, servers: Servers, connections: AsyncioConnections, observe: Observer) -> None:
+    def __init__(self, servers: Servers, connections: AsyncioConnections, note_results: NoteResults) -> None:
         self._servers = servers
         self._connections = connections
-        self._observe = observe
+        self._note_results = note_results
         self._batches: dict[NodeAddress | None, AsyncioBatches] = {}
         self._under_way: set[asyncio.Task[Outcome]] = set()  # tasks that must not stop halfway
 
@@ -43,7 +43,7 @@ class AsyncioNodes:
             for gone in [known for known in self._batches if not self._servers.topology.knows(known)]:
                 del self._batches[gone]
             breaker = self._servers.breaker_of(node)
-            batches = self._batches[node] = AsyncioBatches(self._connections, breaker, self._observe)
+            batches = self._batches[node] = AsyncioBatches(self._connections, breaker, self._note_results)
         return batches
 
     async def to_its_end(self, demands: Sequence[Demand], flow: flows.Flow[Outcome], sent_ns: int) -> Outcome:
@@ -51,7 +51,7 @@ class AsyncioNodes:
 
         async def run() -> Outcome:
             outcome = await flows.run_async(flow)
-            self._observe((demands,), (outcome,), sent_ns)
+            self._note_results((demands,), (outcome,), sent_ns)
             return outcome
 
         task = asyncio.get_running_loop().create_task(run())

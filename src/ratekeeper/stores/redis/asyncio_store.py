@@ -76,8 +76,8 @@ class AsyncRedisStore(BaseRedisStore):
             connections = AsyncioConnections(self._servers)
             below: AsyncioBatches | AsyncioNodes
             if self._servers.topology.has_slots:
-                below = AsyncioNodes(self._servers, connections, self._observe)
+                below = AsyncioNodes(self._servers, connections, self._note_results)
             else:
-                below = AsyncioBatches(connections, self._servers.breaker, self._observe)
+                below = AsyncioBatches(connections, self._servers.breaker, self._note_results)
             known = self._loops[loop] = _OfLoop(below, connections)
         return known

@@ -25,7 +25,7 @@ from ratekeeper.stores.redis import script, wire
 from ratekeeper.stores.redis.denials import Denials, forget_everywhere
 from ratekeeper.stores.redis.redis_errors import Result, is_of_another_type, unavailable
 from ratekeeper.stores.redis.routing import Bundle
-from ratekeeper.stores.redis.servers import Observer, Servers
+from ratekeeper.stores.redis.servers import NoteResults, Servers
 from ratekeeper.stores.redis.topology import Command
 from ratekeeper.stores.redis.urls import NodeAddress
 from ratekeeper.stores.safe_urls import safe
@@ -45,7 +45,7 @@ class BaseRedisStore:
     def __init__(self, source: Any, *, for_asyncio: bool, remember_denials: bool) -> None:
         self._shown = safe(source) if isinstance(source, str) else f"<{type(source).__name__}>"
         self.denials = Denials() if remember_denials else None
-        self._observe: Observer = _forget if self.denials is None else self.denials.observe
+        self._note_results: NoteResults = _forget if self.denials is None else self.denials.note_results
         self._servers = Servers(source, repr(self), for_asyncio=for_asyncio)
         self.breaker = self._servers.breaker
         self.node_breakers = self._servers.node_breakers

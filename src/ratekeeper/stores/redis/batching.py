@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MOST_IN_A_BATCH = 128
+MAX_IN_A_BATCH = 128
 _FAIR_NS = 20_000_000  # a batch with less time left than this says nothing about Redis
 
 

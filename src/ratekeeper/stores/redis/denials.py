@@ -20,7 +20,7 @@ from ratekeeper.decision import NO_LAYERS, Decision, RuleAnswer
 from ratekeeper.stores.protocol import Binding, Demand, Outcome, QuickHit, outcome_at
 from ratekeeper.stores.redis.redis_errors import Result
 
-_MOST = 10_000
+_MAX = 10_000
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 
 
@@ -37,7 +37,7 @@ class _Denial(NamedTuple):
 class Denials:
     """The latest denials of one store in this process."""
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, most: int = _MAX) -> None:
         self.timer: Clock = stopwatch
         self._most = most
         self._lock = threading.RLock()  # a signal handler may note a result while its own thread does
@@ -109,7 +109,7 @@ class Denials:
 
         return hit
 
-    def observe(self, requests: Sequence[Sequence[Demand]], results: Sequence[Result], sent_ns: int) -> None:
+    def note_results(self, requests: Sequence[Sequence[Demand]], results: Sequence[Result], sent_ns: int) -> None:
         """Note the results of requests that were sent."""
         holds = bool(self.held) and not self._all_are_over()
         for demands, result in zip(requests, results, strict=True):

@@ -12,10 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from ratekeeper.clock import stopwatch
 from ratekeeper.stores.redis.redis_errors import Late
 
-_MOST = 4  # jobs with one name: as many as there can be exchanges with one server at a time
+_MAX = 4  # jobs with one name: as many as there can be exchanges with one server at a time
 _YOUNG_NS = 1_000_000_000  # an older job may hang because a packet was lost, so the next caller starts another
 _LEAST_NS = 1_000_000_000  # every job has at least this much time
-_MOST_NS = 60_000_000_000
+_MAX_NS = 60_000_000_000
 _EXCHANGES = 8  # a new connection has time for this many exchanges that each take as long as the caller has
 
 
@@ -44,7 +44,7 @@ class Jobs(Generic[_Job]):
         for job in jobs:
             if job.begun_ns > latest and (shared or not job.waiting):
                 return job
-        return jobs[-1] if len(jobs) >= _MOST else None
+        return jobs[-1] if len(jobs) >= _MAX else None
 
     def _begin(self, name: Hashable, job: _Job) -> None:
         self._under_way.setdefault(name, {})[id(job)] = job
@@ -58,7 +58,7 @@ class Jobs(Generic[_Job]):
 def time_for(ends_ns: int) -> int:
     """Return when a job must end if its caller has time until `ends_ns`."""
     now = stopwatch()
-    return max(ends_ns, now + min(max(_LEAST_NS, _EXCHANGES * (ends_ns - now)), _MOST_NS))
+    return max(ends_ns, now + min(max(_LEAST_NS, _EXCHANGES * (ends_ns - now)), _MAX_NS))
 
 
 def late() -> Late:

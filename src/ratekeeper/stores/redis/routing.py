@@ -25,7 +25,7 @@ from ratekeeper.stores.redis.redis_errors import (
 from ratekeeper.stores.redis.topology import Command, Topology
 from ratekeeper.stores.redis.urls import NodeAddress
 
-_MOST_HOPS = 8  # a slot rarely moves more than once or twice during a call
+_MAX_HOPS = 8  # a slot rarely moves more than once or twice during a call
 
 
 class Bundle:
@@ -70,7 +70,7 @@ def send(topology: Topology, bundles: Sequence[Bundle], link: Link) -> Flow[None
     if any(topology.is_unsure_of(bundle.slot) for bundle in bundles):
         yield link.find()
     waiting = _by_node(topology, bundles)
-    for _ in range(_MOST_HOPS):
+    for _ in range(_MAX_HOPS):
         again: _ByNode = {}
         for node, group in waiting.items():
             try:

@@ -33,8 +33,8 @@ from ratekeeper.stores.redis.urls import NodeAddress, is_sentinel
 from ratekeeper.stores.redis.wire import NOTHING, Codec, decode, slot_of
 
 _LONG_NS = 1_000_000_000
-MOST_AT_ONCE = 2  # exchanges of one kind in flight with a server
-Observer = Callable[[Sequence[Sequence[Demand]], Sequence[Result], int], None]
+MAX_AT_ONCE = 2  # exchanges of one kind in flight with a server
+NoteResults = Callable[[Sequence[Sequence[Demand]], Sequence[Result], int], None]
 """Called with requests that were sent, their results, and when they were sent."""
 
 _log = logging.getLogger("ratekeeper")

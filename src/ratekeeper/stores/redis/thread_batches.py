@@ -20,10 +20,10 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.breaker import Breaker
 from ratekeeper.stores.protocol import Demand, Outcome
-from ratekeeper.stores.redis.batching import MOST_IN_A_BATCH, shows_away
+from ratekeeper.stores.redis.batching import MAX_IN_A_BATCH, shows_away
 from ratekeeper.stores.redis.redis_errors import LATE, Result, interrupted, unavailable
 from ratekeeper.stores.redis.semaphore import CHECK_AGAIN
-from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Observer
+from ratekeeper.stores.redis.servers import MAX_AT_ONCE, NoteResults
 from ratekeeper.stores.redis.thread_connections import ThreadConnections
 
 
@@ -64,10 +64,10 @@ class ThreadBatches:
     them out.
     """
 
-    def __init__(self, connections: ThreadConnections, breaker: Breaker, observe: Observer) -> None:
+    def __init__(self, connections: ThreadConnections, breaker: Breaker, note_results: NoteResults) -> None:
         self._connections = connections
         self._breaker = breaker
-        self._observe = observe
+        self._note_results = note_results
         self._lock = threading.Lock()
         self._inside: set[int] = set()  # the threads that have a request
         self._waiting: deque[_ThreadRequest] = deque()
@@ -91,7 +91,7 @@ class ThreadBatches:
             if not isinstance(result, Outcome):
                 raise unavailable(result or interrupted())
         except BaseException as error:
-            self._observe((demands,), (interrupted(),), request.asked_ns)  # it may still have been executed
+            self._note_results((demands,), (interrupted(),), request.asked_ns)  # it may still have been executed
             if isinstance(error, StoreUnavailable):
                 breaker.noted(error)
             raise
@@ -126,7 +126,7 @@ class ThreadBatches:
         """Lead if there is room; return whether there are no others, so that the request is sent at once and alone."""
         with self._lock:
             alone = not (self._leaders or self._waiting or self._crowded)
-            if len(self._leaders) < MOST_AT_ONCE:
+            if len(self._leaders) < MAX_AT_ONCE:
                 self._leaders.add(request)
             else:
                 request.expect_wake()
@@ -181,7 +181,7 @@ class ThreadBatches:
         """Lead, or give up, if repeated signals kept a leader from handing over or handing out."""
         with self._lock:
             if request in self._waiting:
-                if len(self._leaders) < MOST_AT_ONCE:
+                if len(self._leaders) < MAX_AT_ONCE:
                     self._leaders.add(request)
             elif request.leader not in self._leaders and not request.served:
                 raise interrupted()
@@ -208,7 +208,7 @@ class ThreadBatches:
         now = stopwatch()
         latest_ns = now + 2 * (leader.ends_ns - now)
         for request in list(self._waiting):
-            if len(batch) < MOST_IN_A_BATCH and request.ends_ns <= latest_ns:
+            if len(batch) < MAX_IN_A_BATCH and request.ends_ns <= latest_ns:
                 request.leader = leader
                 batch.append(request)
                 self._waiting.remove(request)
@@ -225,7 +225,7 @@ class ThreadBatches:
         for result in results:
             if isinstance(result, StoreUnavailable) and not self._shows_away(leader, sent_ns, result.__cause__):
                 result.away = False
-        self._observe(requests, results, sent_ns)
+        self._note_results(requests, results, sent_ns)
         if self._connections.calls.observers:
             self._connections.calls.tell(len(requests), any(type(result) is Outcome for result in results))
         return results

@@ -20,7 +20,7 @@ from ratekeeper.stores.redis import redis_client
 from ratekeeper.stores.redis.redis_errors import Result, Unanswered, Unsent, unavailable
 from ratekeeper.stores.redis.routing import Bundle, send
 from ratekeeper.stores.redis.semaphore import SignalSafeSemaphore
-from ratekeeper.stores.redis.servers import MOST_AT_ONCE, Servers, Within, time_for_each
+from ratekeeper.stores.redis.servers import MAX_AT_ONCE, Servers, Within, time_for_each
 from ratekeeper.stores.redis.thread_jobs import ThreadJobs
 from ratekeeper.stores.redis.tls import thread_context
 from ratekeeper.stores.redis.topology import Command
@@ -37,7 +37,7 @@ class ThreadConnections:
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self.calls = servers.calls
-        self._semaphore = SignalSafeSemaphore(MOST_AT_ONCE)  # for anything but decisions
+        self._semaphore = SignalSafeSemaphore(MAX_AT_ONCE)  # for anything but decisions
         self._idle: dict[NodeAddress | None, list[Any]] = {}
         self._set_ups = ThreadJobs(servers.ready)
         self._searches = ThreadJobs(lambda _: servers.breaker.ask_again())

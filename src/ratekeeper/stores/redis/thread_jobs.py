@@ -11,7 +11,7 @@ from ratekeeper.clock import stopwatch
 from ratekeeper.stores.redis.jobs import Jobs, late, time_for
 from ratekeeper.stores.redis.semaphore import CHECK_AGAIN
 
-Work = Callable[[int], object]
+JobFunction = Callable[[int], object]
 """Does a job within its time, and puts the result where callers find it."""
 
 
@@ -48,7 +48,7 @@ class ThreadJob:
 class ThreadJobs(Jobs[ThreadJob]):
     """The jobs of one store."""
 
-    def run(self, name: Hashable, work: Work, ends_ns: int, *, shared: bool = False) -> BaseException | None:
+    def run(self, name: Hashable, work: JobFunction, ends_ns: int, *, shared: bool = False) -> BaseException | None:
         """Wait for a job with this name, and start it if needed; return its error, or raise Late if it takes longer."""
         if stopwatch() >= ends_ns:
             raise late()
@@ -68,14 +68,14 @@ class ThreadJobs(Jobs[ThreadJob]):
             raise late()
         return job.error
 
-    def _start(self, name: Hashable, job: ThreadJob, work: Work, ends_ns: int) -> None:
+    def _start(self, name: Hashable, job: ThreadJob, work: JobFunction, ends_ns: int) -> None:
         arguments = name, job, work, time_for(ends_ns)
         try:
             _thread.start_new_thread(self._do, arguments)  # one C call: a signal may tear `Thread.start` apart
         except RuntimeError:  # no more threads, for example while the interpreter exits
             self._do(name, job, work, ends_ns)
 
-    def _do(self, name: Hashable, job: ThreadJob, work: Work, ends_ns: int) -> None:
+    def _do(self, name: Hashable, job: ThreadJob, work: JobFunction, ends_ns: int) -> None:
         self._begin(name, job)  # not by the caller, which a signal may interrupt before the thread has started
         try:
             work(ends_ns)

@@ -10,7 +10,7 @@ from ratekeeper.errors import StoreUnavailable
 from ratekeeper.stores.protocol import Demand, Outcome
 from ratekeeper.stores.redis import split
 from ratekeeper.stores.redis.redis_errors import Result
-from ratekeeper.stores.redis.servers import Observer, Servers
+from ratekeeper.stores.redis.servers import NoteResults, Servers
 from ratekeeper.stores.redis.thread_batches import ThreadBatches
 from ratekeeper.stores.redis.thread_connections import ThreadConnections
 from ratekeeper.stores.redis.urls import NodeAddress
@@ -21,10 +21,10 @@ _KEPT = 0.1  # share of a request's time reserved for giving back what was taken
 class ThreadNodes:
     """The nodes of a cluster, for threads."""
 
-    def __init__(self, servers: Servers, connections: ThreadConnections, observe: Observer) -> None:
+    def __init__(self, servers: Servers, connections: ThreadConnections, note_results: NoteResults) -> None:
         self._servers = servers
         self._connections = connections
-        self._observe = observe
+        self._note_results = note_results
         self._batches: dict[NodeAddress | None, ThreadBatches] = {}
 
     def execute(self, demands: Sequence[Demand], ends_ns: int) -> Outcome:
@@ -32,7 +32,7 @@ class ThreadNodes:
         sent_ns = stopwatch()
         outcome = flows.run(split.decide(demands, _ThreadAsking(self, ends_ns, sent_ns)))
         if outcome.times_us:  # it had several parts, which were reported separately
-            self._observe((demands,), (outcome,), sent_ns)
+            self._note_results((demands,), (outcome,), sent_ns)
         return outcome
 
     def find(self, ends_ns: int) -> None:
@@ -47,7 +47,7 @@ class ThreadNodes:
         if batches is None:
             for gone in [known for known in list(self._batches) if not self._servers.topology.knows(known)]:
                 self._batches.pop(gone, None)
-            made = ThreadBatches(self._connections, self._servers.breaker_of(node), self._observe)
+            made = ThreadBatches(self._connections, self._servers.breaker_of(node), self._note_results)
             batches = self._batches.setdefault(node, made)
         return batches
 

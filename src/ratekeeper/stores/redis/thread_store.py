@@ -29,9 +29,9 @@ class RedisStore(BaseRedisStore):
         self._connections = ThreadConnections(self._servers)
         self._below: ThreadBatches | ThreadNodes
         if self._servers.topology.has_slots:
-            self._below = ThreadNodes(self._servers, self._connections, self._observe)
+            self._below = ThreadNodes(self._servers, self._connections, self._note_results)
         else:
-            self._below = ThreadBatches(self._connections, self._servers.breaker, self._observe)
+            self._below = ThreadBatches(self._connections, self._servers.breaker, self._note_results)
 
     def for_threads(self) -> RedisStore:
         return self
