@@ -214,8 +214,8 @@ MAY_IMPORT = {
     "http.exemptions": "flows http.client_keys http.request notices rates",
     "http.routes": "decision errors http.client_keys http.request http.url_paths limiter rates rules ruleset",
     "http.route_limits": (
-        "arguments decision errors http.chosen_rules http.client_keys http.http_limiter http.request http.routes "
-        "notices rates"
+        "arguments decision errors http.chosen_rules http.client_keys http.headers http.http_limiter http.request "
+        "http.routes notices rates ruleset"
     ),
     "http.matching": "http.request http.route_limits http.url_paths notices",
     "http.held_requests": "errors forks rates",

@@ -67,13 +67,20 @@ def check_stored_by(stored_by: Any) -> None:
         raise InvalidRule(f"stored_by must be 'name' or 'text', not {show(stored_by)}")
 
 
-def check_shadow(shadow: Any, names: Sequence[str]) -> frozenset[str]:
-    """Return the names of the rules that are only tried out."""
+def as_shadow(shadow: Any) -> bool | tuple[str, ...]:
+    """Return which rules are only tried out: all, none, or those with these names."""
     if isinstance(shadow, bool):
-        return frozenset(names if shadow else ())
+        return shadow
     if isinstance(shadow, str | bytes) or not isinstance(shadow, Iterable):
         raise TypeError(f"shadow must be True, False or a list of rule names, not {show(shadow)}")
-    given = list(shadow)
+    return tuple(shadow)
+
+
+def check_shadow(shadow: Any, names: Sequence[str]) -> frozenset[str]:
+    """Return the names of the rules that are only tried out."""
+    given = as_shadow(shadow)
+    if isinstance(given, bool):
+        return frozenset(names if given else ())
     for name in given:
         if name not in names:
             known = ", ".join(map(repr, names))

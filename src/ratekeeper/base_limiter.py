@@ -162,10 +162,7 @@ class BaseLimiter:
     ) -> Decision:
         """Note what was denied in the shadow, and tell the hook and the observers; log what the hook raises."""
         for rule in decision.shadow_denied:
-            self._notices.sample(
-                "shadow_denied",
-                f"rule {rule!r} would have denied a request; take it out of shadow to enforce it",
-            )
+            self._notices.shadow_denied(rule)
         if self._on_decision is not None:
             try:
                 self._on_decision(key, decision)

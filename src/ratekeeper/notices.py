@@ -79,6 +79,10 @@ class Notices:
             with suppress(Exception):  # as in `note`
                 _log.warning("%s: %s (%d so far; see .notices)", kind, reason, times)
 
+    def shadow_denied(self, rule: str) -> None:
+        """Count a request that a rule would have denied, and log some of them."""
+        self.sample("shadow_denied", f"rule {rule!r} would have denied a request; take it out of shadow to enforce it")
+
     def include(self, other: Notices) -> None:
         """Add the counts of `other`, which logs for itself, to `counts`."""
         if other is not self and all(known is not other for known in self._included):

@@ -109,14 +109,15 @@ def _decide(route_limit: RouteLimit, request: Request, held: HeldRequests, key: 
     limiter = route_limit.http_limiter
     if route_limit.rules_function is not None:
         limiter = yield from _chosen(route_limit, request)
-    if limiter is None:
-        return None
     if limiter is BLOCKED:
         return Admission(_denied("blocked"), route_limit, limiter, _SHARED)
+    if limiter is not None and limiter.would_block:
+        route_limit.note_shadow(limiter.would_block)
+    if limiter is None or not limiter.rules:
+        return None
     key = yield from _key(route_limit, request, limiter, key)
     if key is None and route_limit.unidentified == "deny":
-        name, rule = next(iter(limiter.rules.items()))
-        return Admission(_denied(name, rule.limit), route_limit, limiter, _SHARED)
+        return _without_key(route_limit, limiter)
     cost = 0 if key is None else (yield from _cost(route_limit, request, limiter))
     if not cost:
         return None
@@ -124,6 +125,15 @@ def _decide(route_limit: RouteLimit, request: Request, held: HeldRequests, key: 
         return (yield from _hold_or_deny(held, route_limit, limiter, key, cost))
     taken = yield limiter.limiter.take(key, cost)
     return Admission(taken.decision, route_limit, limiter, key, taken)
+
+
+def _without_key(route_limit: RouteLimit, limiter: HttpLimiter) -> Admission | None:
+    """Deny a request that has no key, unless the rules are only tried out."""
+    if not limiter.enforced:
+        route_limit.note_shadow(limiter.rules)
+        return None
+    name, rule = next(iter(limiter.enforced.items()))
+    return Admission(_denied(name, rule.limit), route_limit, limiter, _SHARED)
 
 
 def _denied(rule: str, limit: int = 0) -> Decision:

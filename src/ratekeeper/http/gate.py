@@ -7,7 +7,7 @@ An integration adapts its request, asks the gate to `admit` it, and then passes 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, TypedDict, cast
 
 from ratekeeper import arguments
@@ -31,8 +31,8 @@ from ratekeeper.keys import SURELY_SHORT
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.notices import Notices
 from ratekeeper.rates import show
-from ratekeeper.rules import Rules
-from ratekeeper.ruleset import Costs
+from ratekeeper.rules import Rules, named
+from ratekeeper.ruleset import Costs, Shadow
 from ratekeeper.stores.protocol import Store
 
 _BY_ADDRESS = by_address()
@@ -55,6 +55,7 @@ class Options(TypedDict, total=False):
     fallback: Rules | Limiter | AsyncLimiter
     headers: Headers
     deny: Deny
+    shadow: Shadow
     count_preflights: bool
     max_waiters: int
     max_waiters_per_key: int
@@ -93,6 +94,7 @@ class _Gate:
         fallback: Rules | Limiter | AsyncLimiter = FALLBACK,
         headers: Headers = _HEADERS,
         deny: Deny = None,
+        shadow: Shadow = False,
         count_preflights: bool = False,
         max_waiters: int = 1000,
         max_waiters_per_key: int = 100,
@@ -103,7 +105,9 @@ class _Gate:
         deadline: float = 0.1,
         enabled: bool = True,
         notices: Notices | None = None,
+        shares_options: bool = False,
     ) -> None:
+        """`shares_options` says that the options are those of several gates: not each has to have an effect here."""
         if unidentified not in ("shared", "deny", "skip"):
             raise InvalidRule(f"unidentified must be 'shared', 'deny' or 'skip', not {show(unidentified)}")
         if not isinstance(headers, Headers):
@@ -111,6 +115,7 @@ class _Gate:
         arguments.check_switch("enabled", enabled)
         arguments.check_switch("per_method", per_method)
         arguments.check_switch("count_preflights", count_preflights)
+        shadow = arguments.as_shadow(shadow)
         self.count_preflights = count_preflights
         """Whether CORS preflights are counted."""
         self._store = store if enabled else "memory://"
@@ -139,6 +144,7 @@ class _Gate:
                 per_method=per_method,
                 deny=deny,
                 unidentified=unidentified,
+                shadow=shadow,
                 make_limiter=self._http_limiter,
                 notices=self._notices,
                 prefix=prefix,
@@ -146,6 +152,8 @@ class _Gate:
             )
             for route in (*exempt_routes, *_routes(routes), Route("*", limit, name=""))
         ]
+        if not shares_options:
+            _check_shadow(shadow, route_limits)
         for route_limit in route_limits:
             if route_limit.rules_function is not None:
                 route_limit.otherwise = route_limits[-1].http_limiter or route_limit.limiter_of(fallback)
@@ -198,15 +206,23 @@ class _Gate:
         """Stop counting a request as held, whatever happened to it."""
         leave(self._held, admission)
 
-    def _http_limiter(self, limit: Any, name: str, *, is_one_of_many: bool = False) -> HttpLimiter:
+    def _http_limiter(
+        self, limit: Any, name: str, shadow: bool | tuple[str, ...], *, is_one_of_many: bool = False
+    ) -> HttpLimiter:
         if isinstance(limit, Limiter | AsyncLimiter):
             if not isinstance(limit, self._limiter):
                 raise TypeError(f"limit must be rules or of type {self._limiter.__name__} here, not {show(limit)}")
+            if shadow:
+                raise InvalidRule("shadow cannot be combined with a limiter; write Limiter(..., shadow=True)")
             self._notices.include(limit.notices)
             return HttpLimiter(limit, self._headers)
         prefix = f"{self._prefix}:{name}" if name else self._prefix
         group = prefix if is_one_of_many else None
-        limiter = self._limiter(limit, self._store, prefix=prefix, group=group, **self._limiter_options)
+        if not isinstance(shadow, bool):
+            names = named(limit)
+            shadow = tuple(rule for rule in shadow if rule in names)  # the others are those of other routes
+        options = {"group": group, "shadow": shadow, **self._limiter_options}
+        limiter = self._limiter(limit, self._store, prefix=prefix, **options)
         if isinstance(self._store, str):  # one store for all limiters
             self._owner, self._store = limiter, limiter.store
         return HttpLimiter(limiter, self._headers)
@@ -222,10 +238,12 @@ class Gate(_Gate):
     share one key, are denied, or are not limited. Where rules are a function of the request, and it fails or returns no
     valid rules, `limit` applies if it is fixed, otherwise `fallback`. `headers` selects the response headers. `deny` is
     what a denied request gets: a text for the usual response, or a function of the request and the decision that
-    returns a `Reply`, such a text, or None. CORS preflights that the framework answers by itself are counted only with
-    `count_preflights`. At most `max_waiters` requests are held for their shaping delay at a time, and at most
-    `max_waiters_per_key` for one key. Gates with the same `notices` count together. With `enabled=False`, nothing is
-    limited, and each request is counted as `unlimited`. The other options are those of a `Limiter`.
+    returns a `Reply`, such a text, or None. With `shadow=True`, or for the rules in a list of names, nothing is denied:
+    what would have been is counted in `notices`, sometimes logged, and in the decision. CORS preflights that the
+    framework answers by itself are counted only with `count_preflights`. At most `max_waiters` requests are held for
+    their shaping delay at a time, and at most `max_waiters_per_key` for one key. Gates with the same `notices` count
+    together. With `enabled=False`, nothing is limited, and each request is counted as `unlimited`. The other options
+    are those of a `Limiter`.
 
     A function that needs no argument, because it uses a context variable, may take none instead of the request.
     """
@@ -327,6 +345,12 @@ class AsyncGate(_Gate):
         """Close the store if it was given as a URL."""
         if self._owner is not None:
             await self._owner.close()
+
+
+def _check_shadow(shadow: Shadow, route_limits: Sequence[RouteLimit]) -> None:
+    """Raise InvalidRule if a name is that of no rule; which rules a function will return is not known."""
+    if not isinstance(shadow, bool) and all(each.rules_function is None for each in route_limits):
+        arguments.check_shadow(shadow, [name for each in route_limits for name in each.rules])
 
 
 def _listed(argument: str, given: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ratekeeper.algorithms import Rule
@@ -12,13 +12,15 @@ from ratekeeper.http.headers import Headers, HeaderWriter
 class HttpLimiter:
     """A limiter, sync or async, and the writer of the headers for its decisions."""
 
-    __slots__ = ("enforced", "limiter", "rules", "shapes", "unlimited", "writer")
+    __slots__ = ("enforced", "limiter", "rules", "shapes", "unlimited", "would_block", "writer")
 
     def __init__(self, limiter: Any, headers: Headers) -> None:
         self.limiter = limiter
         self.rules: Mapping[str, Rule] = {} if limiter is None else limiter.rules
         self.unlimited: tuple[str, ...] = ()
         """The names of the rules that limit nothing, and were left out."""
+        self.would_block: Sequence[str] = ()
+        """The names of the rules that would deny everything, but are only tried out."""
         shadow = () if limiter is None else limiter.shadow
         self.enforced = {name: rule for name, rule in self.rules.items() if name not in shadow}
         """The rules that are not only tried out."""

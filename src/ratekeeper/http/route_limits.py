@@ -11,11 +11,13 @@ from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.chosen_rules import chosen
 from ratekeeper.http.client_keys import KeyFunction, check_function, method_of, of_request, why_none, within
+from ratekeeper.http.headers import Headers
 from ratekeeper.http.http_limiter import BLOCKED, HttpLimiter
 from ratekeeper.http.request import Reply, Request
 from ratekeeper.http.routes import CostFunction, Deny, Route, SettleFunction, is_rules_function
 from ratekeeper.notices import Kind, Notices
 from ratekeeper.rates import show
+from ratekeeper.ruleset import Shadow
 
 _MAX_LIMITERS = 1000  # for rules that depend on the request; usage is kept in the store
 Unidentified = Literal["shared", "deny", "skip"]
@@ -35,6 +37,7 @@ class RouteLimit:
         per_method: bool,
         deny: Deny,
         unidentified: Unidentified,
+        shadow: Shadow,
         make_limiter: Callable[..., HttpLimiter],
         notices: Notices,
         prefix: str,
@@ -56,6 +59,7 @@ class RouteLimit:
         self.cost_function: CostFunction | None = None
         self.cost: Any = 1 if callable(given) else given
         self.rules_function: Any = None
+        self._shadow = arguments.as_shadow(shadow if route.shadow is None else route.shadow)
         self._deny = deny if route.deny is None else route.deny
         self._counted_by = route.key or key, per_method if route.per_method is None else route.per_method
         self.http_limiter: HttpLimiter | None = None
@@ -74,6 +78,8 @@ class RouteLimit:
                 check_function("settle", self.settle, "the answer", for_asyncio=for_asyncio)
             if route.limit is not None and self.rules_function is None:
                 self.http_limiter = self.limiter_of(route.limit)
+                if route.shadow is not None:
+                    arguments.check_shadow(route.shadow, list(self.http_limiter.rules))
                 arguments.by_name("cost", self.cost, list(self.http_limiter.rules), arguments.check_cost)
         except InvalidRule as error:
             raise InvalidRule(f"{self._shown}: {error}") from None
@@ -83,9 +89,14 @@ class RouteLimit:
         is_simple = self.http_limiter is not None and not self.http_limiter.shapes
         self.simple = self.http_limiter if is_simple and self.cost_function is None and self.settle is None else None
 
+    @property
+    def rules(self) -> Iterable[str]:
+        """The names of the rules, as far as they are known before there is a request."""
+        return () if self.http_limiter is None else self.http_limiter.rules
+
     def limiter_of(self, rules: Any) -> HttpLimiter:
         """Return a limiter of this route: its usage is that of all limiters of the route with the same rules."""
-        return self._make_limiter(rules, self._name, is_one_of_many=self.rules_function is not None)
+        return self._make_limiter(rules, self._name, self._shadow, is_one_of_many=self.rules_function is not None)
 
     def counts_as(self, other: RouteLimit) -> bool:
         """Tell whether another route counts the same requests together with this one's."""
@@ -124,13 +135,26 @@ class RouteLimit:
 
     def _chosen_limiter(self, rules: Any) -> HttpLimiter | None:
         choice = chosen(rules)
+        would_block: list[str] = []
         if choice.is_blocked:
-            return BLOCKED
-        if choice.rules is None:
-            return None
-        limiter = self.limiter_of(choice.rules)
-        limiter.unlimited = choice.unlimited
+            rules, would_block = self._enforced(rules)
+            choice = chosen(rules)
+            if choice.is_blocked:
+                return BLOCKED
+        limiter = None if choice.rules is None else self.limiter_of(choice.rules)
+        if limiter is None and would_block:
+            limiter = HttpLimiter(None, Headers.off())
+        if limiter is not None:
+            limiter.unlimited, limiter.would_block = (*choice.unlimited, *would_block), would_block
         return limiter
+
+    def _enforced(self, rules: Any) -> tuple[Any, list[str]]:
+        """Return rules without those that block everything but are only tried out, and their names."""
+        if not isinstance(rules, Mapping):
+            return (None, ["blocked"]) if self._shadow is True else (rules, [])
+        in_shadow = rules if self._shadow is True else self._shadow or ()
+        names = [name for name, rule in rules.items() if name in in_shadow and chosen(rule).is_blocked]
+        return {name: rule for name, rule in rules.items() if name not in names} or None, names
 
     def checked_cost(self, cost: Any, limiter: HttpLimiter) -> Any:
         """Return what a cost function returned, if it is a valid cost; 0 means free."""
@@ -167,6 +191,11 @@ class RouteLimit:
     def note_free(self) -> None:
         """Count a request that costs nothing, and log the first one."""
         self._note("skipped", "a request has no cost: such requests are not limited")
+
+    def note_shadow(self, rules: Iterable[str]) -> None:
+        """Count a request that these rules would have denied without asking the store."""
+        for rule in rules:
+            self._notices.shadow_denied(rule)
 
     def note_unlimited(self) -> None:
         """Count a request for which the rules function has chosen no limit, and log the first one."""

@@ -15,7 +15,7 @@ from ratekeeper.http.url_paths import PathTest, exact_test, lenient_test
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.rates import show
 from ratekeeper.rules import Rules
-from ratekeeper.ruleset import Costs
+from ratekeeper.ruleset import Costs, Shadow
 
 RulesFunction = Callable[[Any], "Rules | Awaitable[Rules | None] | None"]
 CostFunction = Callable[[Any], "Costs | Awaitable[Costs]"]
@@ -52,6 +52,8 @@ class Route:
     """Whether each method has its own usage. A HEAD counts as a GET, and methods that clients make up count as one."""
     deny: Deny = None
     """What a denied request gets: a text, or a function of the request and the decision. See `ratekeeper.http.Gate`."""
+    shadow: Shadow | None = None
+    """True if the rules, or a list of their names if some of them, are only tried out: they deny nothing."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not self.path.startswith(("/", "*")):

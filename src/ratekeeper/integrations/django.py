@@ -36,7 +36,7 @@ from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules
 from ratekeeper.integrations import django_settlement
 from ratekeeper.integrations.wsgi import MAX_HELD, EnvironRequest
 from ratekeeper.rates import show
-from ratekeeper.ruleset import Costs
+from ratekeeper.ruleset import Costs, Shadow
 from ratekeeper.stores import Store
 
 __all__ = [
@@ -106,13 +106,14 @@ def limited(
     cost: Costs | CostFunction | None = None,
     settle: SettleFunction | None = None,
     methods: Collection[str] | None = None,
+    shadow: Shadow | None = None,
     name: str | None = None,
 ) -> Callable[[_View], _View]:
     """Limit a view; views with the same `name` share their usage. Other options come from the settings.
 
     On a class, use `method_decorator(limited(...), name="dispatch")`.
     """
-    spec = Spec(Route("*", limit, methods, key, cost, settle, name=""))
+    spec = Spec(Route("*", limit, methods, key, cost, settle, name="", shadow=shadow))
     checked: set[Any] = set()
 
     def decorate(view: _View) -> _View:
@@ -263,12 +264,12 @@ def gate_for(kind: Any, spec: Spec | None = None, scope: str = "") -> Any:
     limit, options = _configured(kind)
     options["notices"] = options.get("notices") or notices
     if spec is None:
-        return kind(limit, **options)
+        return kind(limit, **options, shares_options=True)
     if limit is not None and not is_rules_function(limit):
         options["fallback"] = limit
     options["routes"] = [spec.route]
     options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{scope}"
-    gate = kind(**options)
+    gate = kind(**options, shares_options=True)
     gate.share_held_requests(gate_for(kind))
     return gate
 

@@ -36,7 +36,7 @@ from ratekeeper.http.routes import CostFunction, Deny, Limit, SettleFunction, is
 from ratekeeper.integrations.flask_settings import configured
 from ratekeeper.integrations.views import Declared, mark, own_limits
 from ratekeeper.integrations.wsgi import MAX_HELD, Counted, EnvironRequest
-from ratekeeper.ruleset import Costs
+from ratekeeper.ruleset import Costs, Shadow
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -119,6 +119,7 @@ class RateLimiter:
         methods: Collection[str] | None = None,
         per_method: bool | None = None,
         deny: Deny = None,
+        shadow: Shadow | None = None,
         name: str | None = None,
         override_defaults: bool = True,
     ) -> ViewLimit:
@@ -127,7 +128,7 @@ class RateLimiter:
         With `override_defaults=False`, the limits of the blueprint and the default apply as well.
         """
         listed = tuple(methods) if isinstance(methods, list | set | frozenset) else methods  # which can be hashed
-        route = Route("*", limit, listed, key, cost, settle, "", per_method, deny)
+        route = Route("*", limit, listed, key, cost, settle, "", per_method, deny, shadow)
         return ViewLimit(self, Declared(route, name, override_defaults))
 
     def exempt(self, view: _Limitable) -> _Limitable:
@@ -262,7 +263,7 @@ class _State:
         self._strategy = strategy
         routes = [*options.pop("routes", ()), *([] if application is None else [_route(application)])]
         first: Options = {**options, "routes": [self._with_strategy(route) for route in routes]}
-        self._first = Gate(**first)
+        self._first = Gate(**first, shares_options=True)
         self.count_preflights = self._first.count_preflights
         self.application = self._first if routes else None
         self.views = views
@@ -302,7 +303,7 @@ class _State:
     def _gate(self, declared: Declared, scope: str) -> Gate:
         route = self._with_strategy(declared.route)
         options: Options = {**self._options, "routes": [route], "prefix": f"{self._prefix}:{scope}"}
-        gate = Gate(**options)
+        gate = Gate(**options, shares_options=True)
         gate.share_held_requests(self._first)
         return gate
 
@@ -385,4 +386,4 @@ def _route(limit: Limit | Route) -> Route:
 def _check(options: Options) -> None:
     """Raise errors where the limiter is declared; the store is checked later."""
     options = {**options, "store": "memory://"}
-    Gate(**options)
+    Gate(**options, shares_options=True)

@@ -22,7 +22,7 @@ from ratekeeper.http import Gate, Route, by_address, by_user, first_of
 from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.routes import CostFunction, Limit
 from ratekeeper.integrations.django import DjangoRequest, Spec, gate_for
-from ratekeeper.ruleset import Costs
+from ratekeeper.ruleset import Costs, Shadow
 
 __all__ = ["RateLimitThrottle"]
 
@@ -33,6 +33,8 @@ class RateLimitThrottle(BaseThrottle):
     limit: ClassVar[Limit] = None
     key: ClassVar[KeyFunction] = first_of(by_user(), by_address())
     cost: ClassVar[Costs | CostFunction] = 1
+    shadow: ClassVar[Shadow | None] = None
+    """Whether the rules, or which of them, are only tried out; None: what the setting says."""
     scope: ClassVar[str] = ""
     """The name of the shared usage; by default the name of the class."""
 
@@ -69,7 +71,7 @@ class RateLimitThrottle(BaseThrottle):
 
 
 def _route(cls: type[RateLimitThrottle]) -> Route:
-    return Route("*", cls.limit or _configured(cls.scope), key=cls.key, cost=cls.cost, name="")
+    return Route("*", cls.limit or _configured(cls.scope), key=cls.key, cost=cls.cost, name="", shadow=cls.shadow)
 
 
 @functools.cache
