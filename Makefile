@@ -6,11 +6,11 @@ PARALLEL := -n auto --dist worksteal
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all explore check format bench torture mutants docs clean
+.PHONY: help run test test-all explore check format bench compare torture mutants docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
-	@echo 'ARGS="..." is passed on by run, test, test-all, explore, bench and torture: make test ARGS="-k bucket"'
+	@echo 'ARGS="..." is passed on by run, test, test-all, explore, bench, compare and torture: make test ARGS="-k bucket"'
 
 run: $(VENV)/bin/ratekeeper ## run the HTTP service and the playground, at http://localhost:8080
 	$(VENV)/bin/ratekeeper serve $(ARGS)
@@ -50,6 +50,10 @@ bench: .venvs/bench/.bench ## run the benchmarks, against other libraries
 	tools/browser.sh
 	tools/wrk.sh
 	.venvs/bench/bin/python -m bench $(ARGS)
+
+compare: $(VENV)/.dev ## run what users of other libraries write, beside ours: make compare ARGS="slowapi limits"
+	tools/servers.sh
+	$(VENV)/bin/python -m compare $(ARGS)
 
 torture: $(VENV)/.dev ## run the drills in full: each breaks something on purpose
 	$(VENV)/bin/python -m tests.torture $(ARGS)

@@ -1,8 +1,11 @@
 #!/bin/sh
-# venv.sh DIR WHAT: create the virtual environment DIR with $PYTHON (default: python3 or, if that is too old,
-# the newest of python3.10 to python3.13) and install WHAT (such as '.[dev]') into it, editable.
+# venv.sh DIR WHAT [PACKAGE...]: create the virtual environment DIR with $PYTHON (default: python3 or, if that is
+# too old, the newest of python3.10 to python3.13) and install WHAT (such as '.[dev]') into it, editable, and the
+# newest releases of the packages.
 set -eu
 dir=$1 what=$2
+shift 2
+upgrade=${1:+--upgrade}
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 works() {
@@ -38,18 +41,20 @@ need_ensurepip() {
     fi
 }
 
-echo "installing $what into $dir"
+echo "installing $what $* into $dir"
 if command -v uv >/dev/null; then
     if ! works "$dir/bin/python"; then
         find_python
         uv venv --quiet --clear --seed --python "$python" "$dir"
     fi
-    uv pip install --quiet --python "$dir/bin/python" --editable "$what"
+    # shellcheck disable=SC2086  # one option or none
+    uv pip install --quiet $upgrade --python "$dir/bin/python" --editable "$what" "$@"
 else
     if ! works "$dir/bin/python"; then
         find_python
         need_ensurepip
         "$python" -m venv --clear "$dir"
     fi
-    "$dir/bin/python" -m pip install --quiet --editable "$what"
+    # shellcheck disable=SC2086  # as above
+    "$dir/bin/python" -m pip install --quiet $upgrade --editable "$what" "$@"
 fi
