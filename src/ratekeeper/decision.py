@@ -21,7 +21,7 @@ class Decision(NamedTuple):
     allowed: bool
     """Whether the request is admitted. A denied request consumes nothing."""
     limit: int | MaybeNone
-    """The limit or capacity of the binding rule; 0 if the request is blocked, None if no rule limits it."""
+    """The limit or capacity of the deciding rule; 0 if the request is blocked, None if no rule limits it."""
     remaining: int | MaybeNone
     """Exactly this many further hits of cost 1 would be admitted at this same instant; None if no rule limits them."""
     retry_after: float
@@ -31,7 +31,7 @@ class Decision(NamedTuple):
     delay: float
     """How long to hold an admitted request before it proceeds (a shaping leaky bucket), otherwise 0.0."""
     rule: str
-    """The name of the binding rule; empty if no rule limits the request."""
+    """The name of the deciding rule; empty if no rule limits the request."""
     layers: Mapping[str, Decision]
     """Each rule's own decision, by name, when there are several rules; otherwise empty."""
     degraded: bool
