@@ -1,4 +1,4 @@
-"""`ratekeeper check-config` and `ratekeeper schema`: what a file of policies says, and what is wrong with it."""
+"""`ratekeeper check-config` and `ratekeeper schema`: what a policy file says, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 VALID, INVALID = 0, 1
 _CHECK = """\
 exit status:
-  0 the file is valid; 1 it is not, and each mistake is printed with its line; 2 the command is not
+  0 the file is valid; 1 it is invalid, and each mistake is printed with its line; 2 the command is invalid
 
 examples:
   ratekeeper check-config limits.toml
@@ -28,8 +28,8 @@ _SCHEMA = """\
 example:
   ratekeeper schema > policies.schema.json
 
-The first line of a TOML file tells the editor: #:schema ./policies.schema.json
-In YAML it is: # yaml-language-server: $schema=./policies.schema.json
+An editor finds it by the first line of a TOML file: #:schema ./policies.schema.json
+or of a YAML file: # yaml-language-server: $schema=./policies.schema.json
 """
 
 
@@ -38,8 +38,8 @@ def add(commands: Subcommands) -> None:
     parser = add_command(
         commands,
         "check-config",
-        "check a file of policies",
-        description="Check a file of policies, in TOML, YAML or JSON, and print every mistake with its line.",
+        "check a policy file",
+        description="Check a policy file, in TOML, YAML or JSON, and print every mistake with its line.",
         epilog=_CHECK,
     )
     parser.add_argument("file", metavar="FILE", help="the file")
@@ -56,8 +56,8 @@ def add(commands: Subcommands) -> None:
     parser = add_command(
         commands,
         "schema",
-        "print the JSON Schema of a file of policies",
-        description="Print the JSON Schema of a file of policies, with which editors complete and check it.",
+        "print the JSON Schema of a policy file",
+        description="Print the JSON Schema of a policy file, for editors that complete and check it.",
         epilog=_SCHEMA,
     )
     parser.set_defaults(run=print_schema)

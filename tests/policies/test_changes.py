@@ -245,7 +245,7 @@ def test_memory_is_bounded_by_the_store():
     assert store.size <= 1000
 
 
-# Overrides at run time.
+# Runtime overrides.
 
 
 def set_override(policies, name="vip", limits="unlimited", expires_in=60, **when):
@@ -324,7 +324,7 @@ def test_ten_thousand_overrides_are_kept_and_no_more(policies, limiter):
     ]
     policies.replace_overrides(many)
     assert [limiter.hit({"user": user}).allowed for user in ("u0", "u9999", "u10000")] == [False, False, True]
-    with pytest.raises(InvalidRule, match="at most 10000 overrides"):
+    with pytest.raises(InvalidRule, match="at most 10000 runtime overrides"):
         set_override(policies, user="y")
     assert len(policies.overrides) == 10_000
 

@@ -53,7 +53,7 @@ TOLD = [
     (15, "policies.api.rules[1].when.method", "an empty list matches nothing", None),
     (15, "policies.api.rules[1].when.plan[0]", "must be a text, a whole number or a list of these, not True", None),
     (15, "policies.api.rules[1].when.plan[1]", "must be a text, a whole number or a list of these, not 1.5", None),
-    (16, "policies.api.rules[1].when.ip[0]", "'10.0.0.1/8' has bits set behind its prefix", "10.0.0.0/8"),
+    (16, "policies.api.rules[1].when.ip[0]", "'10.0.0.1/8' has host bits set", "10.0.0.0/8"),
     (18, "policies.a b", "a name must have from 1 to 64 letters, digits, '_', '.' or '-', not 'a b'", None),
     (18, "policies.a b.rules[0].name", "a rule needs a name", None),
     (18, "policies.a b.rules[0].limit", "a rule needs a limit", None),

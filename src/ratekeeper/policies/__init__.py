@@ -1,4 +1,4 @@
-"""Policies: named sets of rules in a file, which a team changes without a deployment.
+"""Policies: named sets of rules in a file that a team changes without a deployment.
 
     >>> from ratekeeper.policies import Policies
     >>> policies = Policies.load('{"policies": {"api": {"rules": [{"name": "all", "limit": "9/s", "key": "all"}]}}}')
@@ -8,12 +8,12 @@
 Reading order:
 
 - `model` is what a file says: policies, rules, overrides. `conditions` are its `when`, `templates` its keys and costs,
-  and `attributes` what a request says of itself.
+  and `attributes` what a request says about itself.
 - `documents` reads a file as plain data with the line of every value, by way of `text_lines` (TOML and JSON) and
   `yaml_reading`. `build` makes the model from it and finds all `mistakes`.
 - `versions` turns a call into demands on a store; `overrides` finds the one that counts, and `runtime_overrides` are
-  those that come and go without the file. `policy_rules` are the rules of a limiter, whose version may change.
-- `explaining` tells what a request would meet, `differences` what changes between two files, and `schema` helps
+  set and removed without the file. `policy_rules` are the rules of a limiter, whose version may change.
+- `explaining` shows which rules a request would meet, `differences` what changes between two files, and `schema` helps
   editors.
 - `policies` is what applications use: it makes limiters, and changes what they follow.
 

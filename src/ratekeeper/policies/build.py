@@ -147,7 +147,7 @@ class Reader:
         """Read an override of a policy with these rules."""
         table = self._table(place, data, OVERRIDE_FIELDS, "an override")
         if isinstance(data, dict) and "when" not in table:
-            self._fail((*place, "when"), "an override needs a `when`; write when = {} if it is for every request")
+            self._fail((*place, "when"), "an override needs a `when`; to match every request, write when = {}")
         when = self.when((*place, "when"), table["when"]) if "when" in table else ALWAYS
         limits: Effect = "blocked"
         if isinstance(data, dict):
@@ -208,7 +208,7 @@ class Reader:
             self._fail(place, str(error), unknown[0] if unknown else None, _VOCABULARY)
             return "blocked"
         if len(rules) > 1:
-            self._fail(place, f"has {len(rules)} limits; make a rule of each, with a name of its own")
+            self._fail(place, f"has {len(rules)} limits; make each a rule with a name of its own")
         return rules[0]
 
     def when(self, place: ValuePath, data: Any) -> When:
@@ -227,7 +227,7 @@ class Reader:
             self._fail(place, f"the name of an attribute must have from 1 to {MAX_CHARACTERS} characters")
         listed = data if isinstance(data, list) else [data]
         if not listed:
-            self._fail(place, "an empty list matches nothing; take the attribute out, or the whole entry")
+            self._fail(place, "an empty list matches nothing; remove the attribute, or the whole entry")
         if len(listed) > MAX_PATTERNS:
             self._fail(place, f"has {len(listed)} patterns; at most {MAX_PATTERNS} are allowed")
         patterns = []
@@ -244,7 +244,7 @@ class Reader:
         return tuple(patterns)
 
     def _check_network(self, place: ValuePath, text: str) -> None:
-        """Refuse what looks like a network but has bits set behind its prefix, and would match no address."""
+        """Refuse what looks like a network but has host bits set, and would match no address."""
         if "/" not in text or not (text[0].isalnum() or text[0] == ":"):
             return
         try:
@@ -253,7 +253,7 @@ class Reader:
             return
         address = ipaddress.ip_address(text.partition("/")[0])
         if address != network.network_address:
-            self._fail(place, f"{show(text)} has bits set behind its prefix", str(network), [str(network)])
+            self._fail(place, f"{show(text)} has host bits set", str(network), [str(network)])
 
     def _flag(self, place: ValuePath, table: Mapping[str, Any]) -> bool:
         flag = table.get("shadow", False)
@@ -266,7 +266,7 @@ class Reader:
             self._fail(place, f"a name must have from 1 to 64 letters, digits, '_', '.' or '-', not {show(name)}")
 
     def _table(self, place: ValuePath, data: Any, fields: Iterable[str], what: str) -> Mapping[str, Any]:
-        """Return a table; of one that is none, or is nothing, an empty one."""
+        """Return a table, or an empty one if the value is not a table."""
         if not isinstance(data, dict):
             self._wrong(place, data, f"a table, {what}")
             return {}

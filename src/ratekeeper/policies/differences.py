@@ -1,4 +1,4 @@
-"""What changes between two files of policies, and whether usage is kept."""
+"""What changes between two policy files, and whether usage is kept."""
 
 from __future__ import annotations
 

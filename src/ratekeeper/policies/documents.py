@@ -1,4 +1,4 @@
-"""Files of policies as plain data, with the line of every value: TOML, YAML or JSON."""
+"""Policy files as plain data, with the line of every value: TOML, YAML or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in a file of policies: each with its line, its place, the reason, and the nearest valid word."""
+"""Mistakes in a policy file: each with its line, its place, the reason, and the nearest valid word."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ValuePath = tuple[str | int, ...]
 
 
 class Mistake(NamedTuple):
-    """One mistake in a file of policies."""
+    """One mistake in a policy file."""
 
     line: int | None
     """The line, from 1; None if the mistake concerns the whole file."""
@@ -35,7 +35,7 @@ class Mistake(NamedTuple):
 
 
 class InvalidPolicies(InvalidRule):
-    """A file of policies cannot be used; `mistakes` has everything that is wrong with it, in order of lines."""
+    """A policy file is invalid; `mistakes` lists everything that is wrong with it, by line."""
 
     def __init__(self, mistakes: Sequence[Mistake], source: str = "") -> None:
         self.mistakes = tuple(sorted(mistakes, key=lambda each: each.line or 0))
@@ -65,7 +65,7 @@ def shown(place: ValuePath) -> str:
 
 
 def nearest(word: object, known: Iterable[str]) -> str | None:
-    """Return the known word that is most like this one, if any is.
+    """Return the known word that is most similar to this one, if one is similar.
 
     >>> nearest("slidng-window-log", ["sliding-window-log", "fixed-window"])
     'sliding-window-log'

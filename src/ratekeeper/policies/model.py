@@ -64,8 +64,8 @@ def limit_text(limit: PolicyLimit) -> str:
 def stored_name(policy: str, rule: str, limit: Rule) -> str:
     """Return the name under which a rule's usage is stored.
 
-    A changed limit takes the usage over where it has the same meaning. In a bucket it always has; a window's count
-    means nothing to another window, and so each window has a name of its own.
+    A changed limit takes over the usage where that means the same: always in a bucket. A count in one window means
+    nothing in a window of another length, so each length has a name of its own.
     """
     name = f"{policy}/{rule}"
     is_windowed = any(field.kind == "window" for field in limit.fields)

@@ -1,4 +1,4 @@
-"""Which override of many is the first that a request meets, found without a look at each of them."""
+"""Finds the first of many overrides that a request meets, without trying each of them."""
 
 from __future__ import annotations
 

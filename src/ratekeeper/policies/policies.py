@@ -69,7 +69,7 @@ class Policies(Mapping[str, Policy]):
     ) -> Policies:
         """Read a file or a text, in TOML, YAML or JSON; raise InvalidPolicies, with all its mistakes, if it has any.
 
-        `clock`, which returns integer nanoseconds, says when overrides at run time end.
+        `clock`, which returns integer nanoseconds, determines when runtime overrides end.
         """
         return cls(read(path_or_text, format), clock)
 
@@ -173,7 +173,7 @@ class Policies(Mapping[str, Policy]):
     def replace(self, by: Policies | str | os.PathLike[str], format: Format | None = None) -> None:  # noqa: A002
         """Put another file or text in force, in every limiter at once; if it has mistakes, nothing changes.
 
-        A limiter whose policy is not there any more keeps its rules.
+        A limiter whose policy no longer exists keeps its rules.
         """
         self._put_in_force(read_text(by.text, by.format, by.path) if isinstance(by, Policies) else read(by, format))
 
@@ -197,7 +197,7 @@ class Policies(Mapping[str, Policy]):
 
     @property
     def overrides(self) -> list[RuntimeOverride]:
-        """The overrides at run time that are in force, the newest first."""
+        """The runtime overrides that are in force, the newest first."""
         now = self._clock()
         with self._lock:
             return [each for each in reversed(list(self._overrides.values())) if now < each.ends_ns]
@@ -231,7 +231,7 @@ class Policies(Mapping[str, Policy]):
         now = self._clock()
         given = {each.id: each for each in overrides if now < each.ends_ns}
         if len(given) > MAX_OVERRIDES:
-            raise InvalidRule(f"at most {MAX_OVERRIDES} overrides at run time are allowed, not {len(given)}")
+            raise InvalidRule(f"at most {MAX_OVERRIDES} runtime overrides are allowed, not {len(given)}")
         with self._lock:
             self._switch(self._policies, given)
             self._overrides = given

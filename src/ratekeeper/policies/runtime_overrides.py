@@ -1,4 +1,4 @@
-"""Overrides at run time: they come before those of the file, and end by themselves."""
+"""Runtime overrides: they take precedence over those in the file, and expire on their own."""
 
 from __future__ import annotations
 

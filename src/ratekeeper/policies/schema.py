@@ -1,4 +1,4 @@
-"""The JSON Schema of a file of policies, for editors that complete and check it."""
+"""The JSON Schema of a policy file, for editors that complete and check it."""
 
 from __future__ import annotations
 

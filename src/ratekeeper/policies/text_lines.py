@@ -1,7 +1,7 @@
-"""The line of every value in a TOML or JSON text, which the standard library's readers do not tell.
+"""The line of every value in a TOML or JSON text, which the standard library's readers do not report.
 
-The scanner is for texts that those readers accept. In any other it finds what comes before the syntax error, and the
-reader reports that. It takes linear time, and bounds the depth before a reader is tried.
+The scanner is for texts that those readers accept. In any other text it finds what comes before the syntax error,
+which the reader then reports. It takes linear time, and bounds the depth before a reader is tried.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Version:
         shadow: Shadow = False,
         before: Version | None = None,
     ) -> None:
-        """`bind` returns what keeps a rule bound; `before` may be of the same policy, with other run-time overrides.
+        """`bind` returns what keeps a rule bound; `before` may be of the same policy, with other runtime overrides.
 
         `shadow` names rules that are only tried out, besides those that the policy says.
         """

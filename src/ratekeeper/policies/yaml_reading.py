@@ -1,4 +1,4 @@
-"""A reader of the part of YAML that a file of policies needs: mappings, lists, texts, numbers and booleans.
+"""A reader of the part of YAML that a policy file needs: mappings, lists, texts, numbers and booleans.
 
 Aliases, anchors, tags and merge keys are refused, so a text means no more than its own length. PyYAML only splits the
 text into events, which takes linear time; nothing in it is constructed by its name.
@@ -53,7 +53,7 @@ class _Builder:
         line = event.start_mark.line + 1
         if kind == "Alias" or getattr(event, "anchor", None) is not None:
             self._refuse(
-                line, "anchors (&) and aliases (*) are not read: write the value out, in quotes if it is a text"
+                line, "anchors (&) and aliases (*) are not supported: write the value itself, in quotes if it is a text"
             )
         if kind in ("MappingEnd", "SequenceEnd"):
             self._open.pop()
@@ -61,13 +61,13 @@ class _Builder:
         elif kind == "DocumentStart":
             self._documents += 1
             if self._documents > 1:
-                self._refuse(line, "a file has one document: take out the '---'")
+                self._refuse(line, "a file is one document: remove the '---'")
         elif kind in ("MappingStart", "SequenceStart", "Scalar"):
             self._value(kind, event, line)
 
     def _value(self, kind: str, event: Any, line: int) -> None:
         if event.tag is not None and event.tag != "!":
-            self._refuse(line, f"tags such as {event.tag[:40]} are not read: take it out")
+            self._refuse(line, f"tags such as {event.tag[:40]} are not supported: remove it")
         expects_key = bool(self._open) and isinstance(self._open[-1][1], dict) and self._key[-1] is None
         if expects_key:
             self._take_key(kind, event, line)
@@ -89,7 +89,7 @@ class _Builder:
         if kind != "Scalar":
             self._refuse(line, "a name must be a text")
         if event.value == "<<" and event.implicit[0]:
-            self._refuse(line, "merge keys (<<) are not read: write the fields out")
+            self._refuse(line, "merge keys (<<) are not supported: write out the fields")
         if event.value in container:
             raise InvalidPolicies([Mistake(line, shown((*place, event.value)), "this name is given twice")])
         self.lines[(*place, event.value)] = line

@@ -57,7 +57,7 @@ def add(commands: Subcommands) -> None:
         metavar="SECONDS",
         help="seconds to wait for the store before this process decides on its own (default: %(default)s)",
     )
-    parser.add_argument("--policies", type=Path, metavar="FILE", help="file of policies, in TOML, YAML or JSON")
+    parser.add_argument("--policies", type=Path, metavar="FILE", help="policy file, in TOML, YAML or JSON")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file that contains the token")
     parser.add_argument(
         "--allow-host",
