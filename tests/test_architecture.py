@@ -302,11 +302,13 @@ MAY_IMPORT = {
     "service": "",
     "service.web": "http.headers",
     "service.live": "clock decision",
+    "service.worker": "",
     "service.served_policies": (
         ". decision http http.header_writers http.headers notices policies policies.policies stores stores.protocol"
     ),
     "service.shared": (
-        ". algorithms http http.http_limiter notices policies service service.live service.served_policies stores"
+        ". algorithms http http.http_limiter notices policies service service.live service.served_policies "
+        "service.worker stores"
     ),
     "service.bodies": (
         ". algorithms http.http_limiter policies rules service.served_policies service.shared service.web"
@@ -330,11 +332,17 @@ MAY_IMPORT = {
     "service.asgi_server": "http.asgi_types service.web",
     "service.app": (
         "errors flows http.asgi_types playground policies service service.api service.asgi_server service.guards "
-        "service.shared service.web stores"
+        "service.shared service.web service.worker stores"
     ),
     "service.rsgi": "http.headers service.app service.connections service.web",
     "service.connections": "clock",
-    "service.serve": "errors service service.app service.connections service.rsgi subcommands",
+    "service.listening": "",
+    "service.granian_server": "service.listening service.rsgi",
+    "service.running": "service.app service.connections service.granian_server service.listening service.rsgi",
+    "service.supervisor": "service.worker",
+    "service.serve": (
+        "errors service service.app service.listening service.running service.supervisor service.worker subcommands"
+    ),
     # the command line
     "simulate.comparable": "algorithms errors rates",
     "simulate.patterns": "rates",
@@ -351,7 +359,7 @@ MAY_IMPORT = {
         "algorithms errors rates rules simulate.chart simulate.options simulate.plot simulate.progress simulate.run "
         "simulate.traffic subcommands"
     ),
-    "subcommands": "",
+    "subcommands": "rates",
     "commands": "algorithms decision errors limiter rates rules subcommands",
     "policy_commands": "errors policies policies.differences policies.schema subcommands",
     "cli": "commands policy_commands service.serve simulate.command",

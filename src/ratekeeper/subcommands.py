@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ratekeeper import rates
+
+_Value = TypeVar("_Value")
 if TYPE_CHECKING:
     Subcommands = argparse._SubParsersAction[Any]  # noqa: SLF001 - third-party, without a public name
 
@@ -25,6 +29,41 @@ def add_command(
         allow_abbrev=False,
     )
     return parser
+
+
+def reader(read: Callable[[str], _Value]) -> Callable[[str], _Value]:
+    """Convert ValueError to the error of argparse, which shows the message only of its own kind."""
+
+    def read_argument(text: str) -> _Value:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read_argument
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a whole number in a range."""
+
+    def read(text: str) -> int:
+        number = int(text) if re.fullmatch(r"[0-9]{1,20}", text) else -1
+        if not least <= number <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}, not {rates.show(text)}")
+        return number
+
+    return read
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds."""
+    try:
+        read = float(text)
+    except ValueError:
+        read = 0.0
+    if not 0 < read < float("inf"):
+        raise ValueError(f"must be a number of seconds above 0, not {rates.show(text)}")
+    return read
 
 
 def quantity(text: str) -> Fraction | str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import httpx
 
@@ -22,12 +24,13 @@ class Served:
     def __init__(self, store="memory://", *options, command=COMMAND, **environment):
         self.port = free_port()
         self.process = subprocess.Popen(
-            [*command, "--port", str(self.port), "--store", store, *options],
+            [*command, "--port", str(self.port), *([] if store is None else ["--store", store]), *options],
             env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.errors = ""  # what it has said on standard error when it is stopped
         self.said = self.process.stdout.readline()  # "Listening on URL (...)"
         self.url = self.said.split()[2] if self.said else f"http://127.0.0.1:{self.port}"
         self._client = httpx.Client(base_url=self.url)
@@ -49,11 +52,19 @@ class Served:
     def stop(self):
         """End the process; return its exit status."""
         self._client.close()
-        self.process.terminate()
+        self.process.send_signal(signal.SIGINT)
         status = self.process.wait(PATIENCE)
+        if not self.process.stderr.closed:
+            self.errors = self.process.stderr.read()
         self.process.stdout.close()
         self.process.stderr.close()
         return status
+
+    @property
+    def workers(self):
+        """The process ids of its workers."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return {int(pid) for pid in children.read_text().split()}
 
 
 class InProcess:

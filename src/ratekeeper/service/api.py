@@ -99,7 +99,9 @@ class Api:
         return json_response({"status": "ok"})
 
     async def readyz(self, _: ServiceRequest) -> Response:
-        """Check the store. The status is 200 either way: without the store the service still decides."""
+        """Check the store. The status is 200 without it as well, for the service still decides; 503 once it stops."""
+        if self._service.is_stopping:
+            return json_response({"status": "stopping"}, 503)
         return json_response({"status": await self._store()})
 
     async def _store(self) -> str:

@@ -15,6 +15,7 @@ from ratekeeper.service import DEADLINE, api, asgi_server
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.shared import Service
 from ratekeeper.service.web import HTML, Problem, Response, Router, ServiceRequest
+from ratekeeper.service.worker import ALONE, Worker
 from ratekeeper.stores import Store, from_url
 
 _log = logging.getLogger("ratekeeper")
@@ -53,6 +54,9 @@ class App:
             response.body = b""
         return response
 
+    async def reload(self) -> None:
+        """Take over what has changed outside of this process, as after SIGHUP."""
+
     async def close(self) -> None:
         """Close the connections to the store."""
         await flows.result(self.service.store.for_asyncio().close())
@@ -66,19 +70,20 @@ def create_app(
     deadline: float = DEADLINE,
     playground: bool = True,
     policies: str | os.PathLike[str] | Policies | None = None,
+    worker: Worker = ALONE,
 ) -> App:
     """Make the application.
 
     `token` is required for every call that changes or shows more than a hit does; with None, such calls work from this
     machine only. `hosts` are the names by which clients reach the service, besides localhost and IP addresses. The
     store has `deadline` seconds to answer before this process decides on its own. `policies` are a file, a text, or
-    policies that were loaded before.
+    policies that were loaded before. `worker` is the place of this process among those that serve together.
     """
     if isinstance(store, str):
         store = from_url(store, for_asyncio=True)
     if policies is not None and not isinstance(policies, Policies):
         policies = Policies.load(policies)
-    service = Service(store, deadline, policies)
+    service = Service(store, deadline, policies, worker)
     router = Router()
     api.mount(router, service)
     if playground:

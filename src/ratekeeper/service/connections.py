@@ -54,19 +54,24 @@ class Client:
 class Connections:
     """The connections of this process to one port, of which a given number can be open."""
 
-    def __init__(self, port: int, most: int, clock: Clock = stopwatch) -> None:
+    def __init__(self, port: int | None, most: int, clock: Clock = stopwatch) -> None:
         self._port = port
         self._most = most
         self._clock = clock
         self._known: dict[int, Client | None] = {}  # by the number of the socket; None: a socket of another kind
+        self._is_stopping = False
         self.closed = 0
         """How many connections were closed here."""
-        self.is_crowded = False
-        """Whether hardly any connections are left, so that each response should close its connection."""
+        self.end_early = False
+        """Whether each response should close its connection: hardly any are left, or the service stops."""
+
+    def stop(self) -> None:
+        """Have each response close its connection from now on."""
+        self.end_early = self._is_stopping = True
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Look now, and again at intervals."""
-        if sys.platform != "linux":
+        if sys.platform != "linux" or self._port is None:
             return
         pause = _PAUSE
         try:
@@ -96,7 +101,7 @@ class Connections:
             with suppress(OSError):
                 self._close(descriptor, number)
             left -= 1
-        self.is_crowded = left > self._most * (1 - HARDLY_ANY)
+        self.end_early = self._is_stopping or left > self._most * (1 - HARDLY_ANY)
         return _SHORT_PAUSE if len(clients) > enough else _PAUSE
 
     def _look_at(self, descriptor: int, number: int, now_ns: int) -> Client | None:

@@ -269,8 +269,9 @@ def _problem(description: str) -> Schema:
     return _answer(description, _named("Problem"), "application/problem+json")
 
 
-def _get(summary: str, schema: Schema) -> Schema:
-    return {"get": {"summary": summary, "responses": {"200": _answer("OK.", schema), **_TURNED_AWAY}}}
+def _get(summary: str, schema: Schema, others: Schema | None = None) -> Schema:
+    responses = {"200": _answer("OK.", schema), **(others or {}), **_TURNED_AWAY}
+    return {"get": {"summary": summary, "responses": responses}}
 
 
 _TURNED_AWAY: Schema = {
@@ -324,6 +325,7 @@ def document() -> Schema:
     ok: Schema = {"type": "object", "properties": {"ok": {"const": True}}, "required": ["ok"]}
     health: Schema = {"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]}
     ready: Schema = {"type": "object", "properties": {"status": _STORE}, "required": ["status"]}
+    stopping: Schema = {"type": "object", "properties": {"status": {"const": "stopping"}}, "required": ["status"]}
     seen: Schema = {
         "type": "object",
         "properties": {"rules": {"type": "object", "additionalProperties": _INSPECTION}},
@@ -349,7 +351,11 @@ def document() -> Schema:
             "/v1/inspect": _post("Show how the key is stored", seen, needs_token=True),
             "/v1/live": _get("Return decision counts, in total and per second", _LIVE),
             "/healthz": _get("Check that the process is running", health),
-            "/readyz": _get("Check the store; the service keeps deciding while it is unavailable", ready),
+            "/readyz": _get(
+                "Check the store; the service keeps deciding while it is unavailable",
+                ready,
+                {"503": _answer("The service is told to stop.", stopping)},
+            ),
             "/openapi.json": _get("Return this document", {"type": "object"}),
         },
         "components": {

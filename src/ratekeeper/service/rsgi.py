@@ -55,7 +55,7 @@ class Rsgi:
         response = await self._answer(request)
         common = _FOR_DATA if response.common is FOR_DATA else _FOR_PAGES
         own = _as_text(response.own)
-        if self._connections.is_crowded:
+        if self._connections.end_early:
             own += _CLOSE
         protocol.response_bytes(response.status, own + common, response.body)
 

@@ -14,6 +14,7 @@ from ratekeeper.policies import Policies
 from ratekeeper.service import DEADLINE
 from ratekeeper.service.live import Live
 from ratekeeper.service.served_policies import ServedPolicies
+from ratekeeper.service.worker import ALONE, Worker
 from ratekeeper.stores import Store
 
 MAX_LIMITERS = 1_000
@@ -25,8 +26,12 @@ RulesGiven = str | Rule | Mapping[str, str | Rule]
 class Service:
     """The state behind the routes."""
 
-    def __init__(self, store: Store, deadline: float = DEADLINE, policies: Policies | None = None) -> None:
+    def __init__(
+        self, store: Store, deadline: float = DEADLINE, policies: Policies | None = None, worker: Worker = ALONE
+    ) -> None:
         self.store = store
+        self.worker = worker
+        self.is_stopping = False
         self._deadline = deadline
         self.live = Live()
         self.notices = Notices()

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeVar
 
 from ratekeeper import rates
 from ratekeeper.simulate.chart import NARROWEST
 from ratekeeper.simulate.patterns import PATTERNS
 from ratekeeper.simulate.plot import FORMATS
-from ratekeeper.subcommands import quantity
+from ratekeeper.subcommands import quantity, reader, whole_number
 
 DEFAULT_TRAFFIC = "boundary"
 WIDEST = 1_000
@@ -26,7 +23,6 @@ examples:
   ratekeeper simulate --traffic flood --plot flood.svg
   ratekeeper simulate --traffic poisson --rate 3 --duration 2m --seed 7 '100/minute' '10/6s burst 20'
   ratekeeper simulate --file times.txt 'sliding-window-log 100/minute' --json"""
-_Value = TypeVar("_Value")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,39 +46,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--rate",
-        type=_reader(_rate),
+        type=reader(_rate),
         help="request rate, such as '3' (per second) or '200/minute' (default: the rate that the first rule sustains "
         "for boundary, twice that for steady, burst and poisson, ten times that for flood)",
     )
-    add("--duration", type=_reader(_duration), help="duration, such as '30' (seconds) or '5m' (default: 4 windows)")
+    add("--duration", type=reader(_duration), help="duration, such as '30' (seconds) or '5m' (default: 4 windows)")
     add(
         "--seed",
-        type=_reader(_whole_number(0, 2**64)),
+        type=reader(whole_number(0, 2**64)),
         help="seed of poisson traffic; the same seed gives the same requests (default: 0)",
     )
-    add("--cost", type=_reader(_whole_number(1, rates.MAX_LIMIT)), default=1, help="cost of each request (default: 1)")
-    add("--plot", type=_reader(_plot_path), metavar="FILE", help="also draw the result to a .svg or .png file")
+    add("--cost", type=reader(whole_number(1, rates.MAX_LIMIT)), default=1, help="cost of each request (default: 1)")
+    add("--plot", type=reader(_plot_path), metavar="FILE", help="also draw the result to a .svg or .png file")
     add("--json", action="store_true", help="print the result as JSON instead")
     add(
         "--no-color", action="store_true", help="disable colors (also disabled without a terminal or with NO_COLOR set)"
     )
     add(
         "--width",
-        type=_reader(_whole_number(NARROWEST, WIDEST)),
+        type=reader(whole_number(NARROWEST, WIDEST)),
         help=f"width in columns, at least {NARROWEST} (default: that of the terminal)",
     )
-
-
-def _reader(read: Callable[[str], _Value]) -> Callable[[str], _Value]:
-    """Convert ValueError to the error of argparse, which shows the message only of its own kind."""
-
-    def read_argument(text: str) -> _Value:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read_argument
 
 
 def _rate(text: str) -> Fraction:
@@ -98,16 +82,6 @@ def _duration(text: str) -> Fraction:
     except ValueError:
         accepted = "above 0 and at most 407 days, in whole microseconds, such as '30' (seconds) or '5m'"
         raise ValueError(f"must be {accepted}, not {rates.show(text)}") from None
-
-
-def _whole_number(least: int, most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        number = int(text) if re.fullmatch(r"[0-9]{1,20}", text) else -1
-        if not least <= number <= most:
-            raise ValueError(f"must be a whole number from {least} to {most}, not {rates.show(text)}")
-        return number
-
-    return read
 
 
 def _plot_path(text: str) -> str:

@@ -1,0 +1,91 @@
+"""What the service listens on: an address and a port."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import ipaddress
+import socket
+import struct
+import sys
+from contextlib import suppress
+
+BACKLOG = 1024  # connections that wait to be accepted
+_SO_ATTACH_FILTER = 26  # of Linux, which Python does not name
+_DROP_ALL = struct.pack("=HBBI", 0x06, 0, 0, 0)  # a packet filter in classic BPF: return 0
+
+
+class TcpPort:
+    """A port of an address, which belongs to this service from the moment that it is made.
+
+    Several workers listen on it with a socket each, among which the kernel divides the connections.
+    """
+
+    def __init__(self, host: str, port: int, *, is_shared: bool) -> None:
+        """Take the port, unless another service has it; the error says so."""
+        self.port = port
+        self._is_shared = is_shared
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self._family, self._address = found[0], found[4]
+            taken = self._bind(is_shared=False)  # which fails if another service has the port, shared or not
+            if is_shared:
+                taken.close()
+                taken = self._bind(is_shared=True)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise ValueError(f"port {port} is already in use; choose another with --port") from None
+            raise ValueError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+        self._taken = taken
+
+    @property
+    def words(self) -> str:
+        """Where the service is."""
+        address = str(self._address[0])
+        if ipaddress.ip_address(address).is_unspecified:
+            return f"http://localhost:{self.port}/ and on all addresses of this machine"
+        return f"http://{f'[{address}]' if ':' in address else address}:{self.port}/"
+
+    def listen(self) -> socket.socket:
+        """Return a socket that listens; the caller closes it."""
+        listener = self._bind(is_shared=True) if self._is_shared else self._taken.dup()
+        listener.listen(BACKLOG)
+        return listener
+
+    def close(self) -> None:
+        """Give the port up."""
+        self._taken.close()
+
+    def _bind(self, *, is_shared: bool) -> socket.socket:
+        bound = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if is_shared:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which connections inherit
+            bound.bind(self._address)
+        except OSError:
+            bound.close()
+            raise
+        return bound
+
+
+def admit_no_more(listener: socket.socket) -> None:
+    """Let no new connection reach a port, while those that wait to be accepted stay. Linux only.
+
+    Closing the socket would reset these. New clients are refused when the socket is closed; they try again until then.
+    """
+    if sys.platform == "linux" and listener.family != socket.AF_UNIX:
+        instructions = ctypes.create_string_buffer(_DROP_ALL, len(_DROP_ALL))
+        with suppress(OSError):
+            listener.setsockopt(
+                socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(instructions))
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

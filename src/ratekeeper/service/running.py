@@ -1,0 +1,120 @@
+"""One process that serves until it is told to stop, and then stops without leaving a request unanswered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from ratekeeper.service.app import App
+from ratekeeper.service.connections import Connections
+from ratekeeper.service.granian_server import GranianServer
+from ratekeeper.service.listening import admit_no_more
+from ratekeeper.service.rsgi import Rsgi
+
+MAX_CONNECTIONS = 1024
+LINGER = {signal.SIGTERM: 2.0, signal.SIGINT: 0.0}
+"""For how many seconds new connections are still accepted, so that load balancers see that readiness has turned red."""
+LAST_WORDS = 0.25  # seconds in which clients find their next request answered, and their connection closed
+STOP_WITHIN = 9.5  # seconds; what is still under way then is cut off
+_FAILED = 1
+_log = logging.getLogger("ratekeeper")
+
+
+def run(serving: Coroutine[Any, Any, int]) -> int:
+    """Run a coroutine in the event loop that suits the service best."""
+    try:
+        import uvloop
+    except ImportError:  # not available on Windows
+        return asyncio.run(serving)
+    return uvloop.run(serving)
+
+
+class Serving:
+    """An application on a listening socket, in this process.
+
+    SIGTERM and SIGINT stop it. Unless it is one of several workers, whose supervisor sees to that, a second signal ends
+    it at once. A worker also stops when `supervisor`, a descriptor, is closed at its other end.
+    """
+
+    def __init__(self, app: App, listener: socket.socket, supervisor: int | None = None) -> None:
+        is_tcp = listener.family != socket.AF_UNIX
+        self._app = app
+        self._listener = listener
+        self._supervisor = supervisor
+        self._connections = Connections(listener.getsockname()[1] if is_tcp else None, MAX_CONNECTIONS)
+        self._server = GranianServer(Rsgi(app, self._connections), listener, MAX_CONNECTIONS)
+        self._stop_at: asyncio.TimerHandle | None = None
+        self.is_left_alone = False
+        """Whether the supervisor is gone."""
+
+    async def until_stopped(self, announce: Callable[[], None]) -> int:
+        """Serve, call `announce` when clients can connect, and return the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in LINGER:
+            loop.add_signal_handler(number, self._told_to_stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
+        signal.pthread_sigmask(
+            signal.SIG_UNBLOCK, (*LINGER, signal.SIGHUP)
+        )  # a supervisor starts workers with these blocked
+        if self._supervisor is not None:
+            loop.add_reader(self._supervisor, self._left_alone)  # nothing else can be read from it
+        self._connections.watch(loop)
+        announce()
+        await self._server.serve()
+        await self._app.close()
+        if self._stop_at is None:
+            _log.error("the server ended unexpectedly")
+            return _FAILED
+        return 0
+
+    def _told_to_stop(self, number: signal.Signals) -> None:
+        if self._stop_at is not None and self._supervisor is None:
+            os._exit(128 + number)
+        self._stop(LINGER[number])
+
+    def _left_alone(self) -> None:
+        assert self._supervisor is not None  # noqa: S101 - it is what became readable
+        asyncio.get_running_loop().remove_reader(self._supervisor)
+        self.is_left_alone = True
+        self._stop(LINGER[signal.SIGTERM])
+
+    def _stop(self, linger: float) -> None:
+        """Turn readiness red and tell clients to close, at once; stop accepting after `linger` seconds."""
+        loop = asyncio.get_running_loop()
+        if self._stop_at is None:
+            self._app.service.is_stopping = True
+            self._connections.stop()
+            loop.call_later(STOP_WITHIN, self._give_up)
+        elif linger:
+            return
+        else:
+            self._stop_at.cancel()
+        self._stop_at = loop.call_later(linger, self._admit_no_more)
+
+    def _admit_no_more(self) -> None:
+        admit_no_more(self._listener)
+        self._stop_at = asyncio.get_running_loop().call_later(LAST_WORDS, self._close)
+
+    def _close(self) -> None:
+        """Close the listening socket and the idle connections; the others close when they have their answers."""
+        self._listener.close()  # granian has a descriptor of its own
+        self._server.stop()  # type: ignore[no-untyped-call]
+
+    def _give_up(self) -> None:
+        _log.warning("stopped with requests under way, which took longer than %s s", STOP_WITHIN)
+        os._exit(0)
+
+    def _told_to_reload(self) -> None:
+        task = asyncio.ensure_future(self._app.reload())
+        task.add_done_callback(self._reloaded)
+
+    def _reloaded(self, task: asyncio.Task[None]) -> None:
+        with suppress(asyncio.CancelledError):
+            if (error := task.exception()) is not None:
+                _log.error("could not reload: %s", error)

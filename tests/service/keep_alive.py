@@ -1,0 +1,81 @@
+"""Clients that ask again and again over connections that they keep, and what became of their requests."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+
+import msgspec
+
+HEAD = b"POST /v1/hit HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+PAUSE = 0.01  # seconds before a client that was refused tries again
+
+
+class KeepAlive:
+    """The clients, in an event loop of a thread of their own, as long as the `with` block lasts."""
+
+    def __init__(self, port, body, clients=16):
+        self.answers = Counter()
+        """The answers by status, and how many of them were degraded."""
+        self.told = 0
+        """How many connections the server announced to close."""
+        self.cut = []
+        """What was wrong with the requests that were sent and not answered."""
+        self.refused = 0
+        self.slowest = 0.0
+        """The longest time that an answer, or a refusal, took, in seconds."""
+        self._port = port
+        self._request = HEAD % (len(body), body)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._all(clients)), daemon=True)
+
+    @property
+    def answered(self):
+        """How many requests were answered."""
+        return sum(count for status, count in self.answers.items() if status != "degraded")
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "a client was never answered"
+
+    async def _all(self, clients):
+        await asyncio.gather(*(self._ask() for _ in range(clients)))
+
+    async def _ask(self):
+        writer = None
+        while not self._over.is_set():
+            begun = time.monotonic()
+            try:
+                if writer is None:
+                    reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            except OSError:
+                self.refused += 1
+                await asyncio.sleep(PAUSE)
+                continue
+            try:
+                writer.write(self._request)
+                is_kept = await self._read(reader)
+            except (asyncio.IncompleteReadError, ConnectionError) as error:
+                self.cut.append(repr(error))
+                is_kept = False
+            self.slowest = max(self.slowest, time.monotonic() - begun)
+            if not is_kept:
+                writer.close()
+                writer = None
+        if writer is not None:
+            writer.close()
+
+    async def _read(self, reader):
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        size = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        body = msgspec.json.decode(await reader.readexactly(size))
+        self.answers[int(head.split()[1])] += 1
+        self.answers["degraded"] += body.get("degraded", False)
+        is_told = b"\r\nconnection: close" in head
+        self.told += is_told
+        return not is_told
