@@ -47,6 +47,14 @@ FRAMEWORKS = {  # what each integration needs besides ratekeeper
     "views": set(),
     "rest_framework": {"rest_framework"},
 }
+EXTRAS = {  # what modules of the core need from extras, when they are used
+    "policies/documents.py": {"tomli"},
+    "policies/yaml_reading.py": {"yaml"},
+    "metrics/__init__.py": {"prometheus_client", "opentelemetry"},
+    "metrics/registering.py": {"prometheus_client"},
+    "metrics/exposition.py": {"prometheus_client"},
+    "metrics/instruments.py": {"opentelemetry"},
+}
 FOR_TYPES_ONLY = {"_typeshed", "typing_extensions"}  # part of every type checker
 
 PUBLIC = {
@@ -191,6 +199,20 @@ MAY_IMPORT = {
         "base_limiter clock decision decorators errors flows queues reservations ruleset stores.protocol waiting"
     ),
     ".": "algorithms decision errors limiter rules",
+    # metrics
+    "metrics.families": "",
+    "metrics.tallies": "forks metrics.families",
+    "metrics.counting": "decision forks metrics.families metrics.tallies observers stores.protocol",
+    "metrics.collecting": (
+        "base_limiter decision metrics.counting metrics.families metrics.tallies observers queues stores.protocol"
+    ),
+    "metrics.exposition": "metrics.families",
+    "metrics.registering": "metrics.collecting metrics.exposition metrics.families",
+    "metrics.instruments": (
+        "base_limiter clock decision metrics.collecting metrics.counting metrics.families metrics.tallies observers "
+        "stores.protocol"
+    ),
+    "metrics": "base_limiter metrics.instruments metrics.registering",
     # HTTP without a framework
     "http": (
         "http.admission http.client_keys http.gate http.headers http.outgoing http.parse http.problem http.request "
@@ -516,7 +538,7 @@ def test_the_core_imports_nothing_outside_of_the_standard_library(path):
     clients = ("stores/redis/redis_client.py", "stores/redis/thread_connections.py", "stores/redis/tls.py")
     client = {"redis", "hiredis", "async_timeout"} if name_of(path) in clients else set()
     client |= {"pytest"} if name_of(path) == "testing.py" else set()
-    client |= {"policies/documents.py": {"tomli"}, "policies/yaml_reading.py": {"yaml"}}.get(name_of(path), set())
+    client |= EXTRAS.get(name_of(path), set())
     assert roots - set(sys.stdlib_module_names) - {"ratekeeper"} <= client
 
 

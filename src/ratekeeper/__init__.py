@@ -21,6 +21,7 @@ Reading order:
 - `flows` runs logic that is written once in threads and in tasks; `clock` provides the time; `forks` renews locks and
   connections in a forked child; `testing` has helpers for your tests.
 - `policies/` are rules in a file, which a team changes without a deployment.
+- `metrics/` are the figures of limiters, for Prometheus and OpenTelemetry.
 - `http/` and `integrations/` limit web applications and clients.
 - `service/` is the HTTP service, and `playground/` its page. `cli`, which `__main__` also runs, is the command line:
   `commands` has `hit`, `peek` and `reset`, `policy_commands` those for policies, `simulate/` the simulation, and

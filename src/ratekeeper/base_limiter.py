@@ -27,11 +27,19 @@ if TYPE_CHECKING:
 Hook = Callable[[Keys, Decision], object]
 _log = logging.getLogger("ratekeeper")
 _in_use: set[weakref.ref[BaseLimiter]] = set()
+_watchers: list[Callable[[BaseLimiter], object]] = []
 
 
 def limiters_in_use() -> list[BaseLimiter]:
     """Return all limiters of this process."""
     return [limiter for known in _in_use.copy() if (limiter := known()) is not None]
+
+
+def watch_limiters(watcher: Callable[[BaseLimiter], object]) -> None:
+    """Call `watcher` with each limiter of this process, and with each that is made from now on."""
+    _watchers.append(watcher)
+    for limiter in limiters_in_use():
+        watcher(limiter)
 
 
 def _no_quick_hit(key: Keys, cost: Costs) -> None:
@@ -103,6 +111,8 @@ class BaseLimiter:
         except BaseException:  # no limiter, so its rules are not in force
             unbind()
             raise
+        for watcher in _watchers:
+            watcher(self)
 
     @property
     def rules(self) -> dict[str, Rule]:
