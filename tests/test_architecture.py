@@ -136,7 +136,7 @@ MAY_IMPORT = {
         "stores.redis.redis_errors stores.redis.routing stores.redis.script stores.redis.topology stores.redis.urls "
         "stores.redis.wire"
     ),
-    "stores.redis.denials": "clock decision stores.protocol stores.redis.redis_errors",
+    "stores.redis.denials": "clock decision rates stores.protocol stores.redis.redis_errors",
     "stores.redis.batching": "",
     "stores.redis.split": "flows stores.protocol stores.redis.redis_errors stores.redis.wire",
     "stores.redis.thread_connections": (

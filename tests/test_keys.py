@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +30,7 @@ PARTS = st.one_of(st.text(max_size=40), st.binary(max_size=40), st.integers(-(2*
     ids=repr,
 )
 def test_a_str_bytes_int_or_tuple_of_these_is_a_key_as_it_is(key):
-    assert keys.check(key) is key
+    assert keys.check(key) == key
 
 
 @pytest.mark.parametrize("key", ["", b"", (), ("",), ("", b"")], ids=repr)
@@ -67,7 +69,7 @@ def test_the_error_names_the_part_that_is_wrong():
     ids=lambda key: type(key).__name__,
 )
 def test_a_key_of_1024_bytes_is_accepted(key):
-    assert keys.check(key) is key
+    assert keys.check(key) == key
 
 
 @pytest.mark.parametrize(
@@ -108,4 +110,17 @@ def test_every_short_key_that_is_not_empty_is_accepted(key):
         with pytest.raises(InvalidRule):
             keys.check(key)
     else:
-        assert keys.check(key) is key
+        assert keys.check(key) == key
+
+
+@pytest.mark.parametrize("key_of", [lambda number: number, lambda number: ("user", number)], ids=["alone", "in a tuple"])
+def test_numbers_that_python_hashes_alike_are_hashed_apart(key_of):
+    modulus = sys.hash_info.modulus
+    alike = [key_of(number * modulus + 5) for number in range(1_000)]
+    assert len(set(map(hash, alike))) == 1
+    assert len({hash(keys.check(key)) for key in alike}) > 990
+
+
+@given(st.integers(-(2**200), 2**200))
+def test_a_number_is_the_same_key_each_time(number):
+    assert {keys.check(number): "found"}[keys.check(int(number))] == "found"

@@ -146,3 +146,18 @@ def test_made_up_hosts_paths_and_visitors_take_a_bounded_number_of_bytes(flooded
     before = flooded.bytes()
     assert flooded.flood(requests(range(500, 2_500))) == {404: 2_000, 200: 2_000}
     assert flooded.bytes() - before < 2_000 * 8 * 1024
+
+
+@on_linux
+def test_made_up_keys_that_python_hashes_alike_take_no_longer_than_others(flooded):
+    def requests(step):
+        for number in range(3_000):
+            yield attacks.hit(key=[2**400] * 15 + [number * step], rule="fixed-window 5/30d", cost=1)
+
+    seconds = []
+    for step in (1, sys.hash_info.modulus):
+        before = flooded.seconds()
+        assert flooded.flood(requests(step)) == {200: 3_000}
+        seconds.append(flooded.seconds() - before)
+    others, alike = seconds
+    assert alike < 2 * others

@@ -127,6 +127,12 @@ def test_it_is_remembered_for_a_second_at_most(client, store, clock):
     assert asks(client, lambda: limiter.hit("k")) == 1
 
 
+def test_a_cost_above_what_any_rule_can_use_is_not_remembered_as_such_costs_may_hash_alike(client, limiter):
+    limiter.hit("k")
+    assert asks(client, lambda: [limiter.hit("k", 2**42) for _ in range(3)]) == 1
+    assert asks(client, lambda: [limiter.hit("k", 2**42 + 1) for _ in range(3)]) == 3
+
+
 def test_a_cost_that_never_fits_is_remembered_as_well(client, limiter):
     limiter.hit("k", 6)
     assert asks(client, lambda: [limiter.hit("k", 6) for _ in range(10)]) == 0

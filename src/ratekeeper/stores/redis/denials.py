@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ratekeeper.clock import Clock, stopwatch
 from ratekeeper.decision import NO_LAYERS, Decision, RuleAnswer
+from ratekeeper.rates import MAX_USAGE
 from ratekeeper.stores.protocol import Binding, Demand, Outcome, QuickHit, outcome_at
 from ratekeeper.stores.redis.redis_errors import Result
 
@@ -146,6 +147,8 @@ class Denials:
                 self._hold(demands, outcome, sent_ns)
 
     def _hold(self, demands: Sequence[Demand], outcome: Outcome, sent_ns: int) -> None:
+        if any(demand.cost > MAX_USAGE for demand in demands):
+            return  # among larger costs a caller can choose many that hash alike
         request = _request(demands)
         self.held.pop(request, None)
         while len(self.held) >= self._most:
