@@ -113,7 +113,9 @@ def test_every_short_key_that_is_not_empty_is_accepted(key):
         assert keys.check(key) == key
 
 
-@pytest.mark.parametrize("key_of", [lambda number: number, lambda number: ("user", number)], ids=["alone", "in a tuple"])
+@pytest.mark.parametrize(
+    "key_of", [lambda number: number, lambda number: ("user", number)], ids=["alone", "in a tuple"]
+)
 def test_numbers_that_python_hashes_alike_are_hashed_apart(key_of):
     modulus = sys.hash_info.modulus
     alike = [key_of(number * modulus + 5) for number in range(1_000)]

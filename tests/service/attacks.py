@@ -23,7 +23,7 @@ JSON = ("content-type: application/json",)
 
 def http(line, *fields, body=b"", host="host: localhost"):
     """Return a request: its first line, its header fields, and its body, which is JSON unless it is bytes."""
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    content = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
     fields = [*([host] if host else []), *fields]
     if content and not any(field.lower().startswith(("content-length", "transfer-encoding")) for field in fields):
         fields.append(f"content-length: {len(content)}")
@@ -360,6 +360,10 @@ BATCHES = {
     "500,000 brackets": (post("/v1/hit/batch", b'{"requests":' + b"[" * 500_000 + b"}"), 400),
     "1,000 rules that are slow to read": (
         batch(*[{"key": "x", "rule": "1/" + "1s" * 98 + f"{n}x"} for n in range(1_000)]),
+        200,
+    ),
+    "as many rules as there is room for": (
+        batch(*[{"key": "x", "rules": {str(n): f"{32 * each + n + 1}/s" for n in range(32)}} for each in range(1_000)]),
         200,
     ),
     "1,000 rules": (batch(*[{"key": "x", "rule": f"{n + 1}/s"} for n in range(1_000)]), 200),

@@ -60,8 +60,11 @@ class Api:
         return _decided(decision, headers, always_200)
 
     async def hit_batch(self, request: ServiceRequest) -> Response:
-        answers = await batches.hit_all(request, self._service)
-        return json_response({"decisions": [_answer_fields(answer) for answer in answers]})
+        parts = [
+            _encode([_answer_fields(answer) for answer in answers])[1:-1]
+            async for answers in batches.hit_all(request, self._service)
+        ]
+        return Response(200, b'{"decisions":[' + b",".join(parts) + b"]}")
 
     async def peek(self, request: ServiceRequest) -> Response:
         always_200 = request.query_string != b"" and _always_200(request)

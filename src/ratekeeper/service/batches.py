@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_HITS = 1_000
 MAX_BATCH_BYTES = 512 * 1024
-_AT_ONCE = 200  # hits on the way to the store; between two such parts, other clients have their turn
+_AT_ONCE = 200  # rules decided in one turn, and so on their way to the store together
 
 
 class _BatchBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,18 +31,43 @@ _splitter: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[m
 _NAME = b'"requests"'
 
 
-async def hit_all(request: ServiceRequest, service: Service) -> list[Decision | Problem]:
-    """Make the hits in a body; return a decision or a problem for each, in order."""
+async def hit_all(request: ServiceRequest, service: Service) -> AsyncIterator[list[Decision | Problem]]:
+    """Make the hits in a body; return a decision or a problem for each, in order, some at a time.
+
+    However many batches there are, and whatever they hold, other clients have their turn in between, and the replies of
+    the store are read in time.
+    """
     request.max_bytes = MAX_BATCH_BYTES
-    hits = read(await request.body())
-    answers: list[Decision | Problem] = []
-    for start in range(0, len(hits), _AT_ONCE):
-        begun = [_begin(hit, service) for hit in hits[start : start + _AT_ONCE]]
-        coming = [each for each in begun if not isinstance(each, Decision | Problem)]
-        decided = iter(await asyncio.gather(*coming, return_exceptions=True) if coming else ())
-        answers += [_ended(each if isinstance(each, Decision | Problem) else next(decided), service) for each in begun]
+    content = await request.body()
+    async with _turn(service):
+        hits = read(content)
+    remaining = iter(hits)
+    answered = 0
+    while answered < len(hits):
+        async with _turn(service):
+            answers = await _hit_some(remaining, service)
+        answered += len(answers)
+        yield answers
+
+
+@asynccontextmanager
+async def _turn(service: Service) -> AsyncIterator[None]:
+    """Wait until few batches are worked on, and let everybody else go on before the next one is."""
+    async with service.turns:
+        yield
         await asyncio.sleep(0)
-    return answers
+
+
+async def _hit_some(hits: Iterator[bodies.RequestBody | Problem], service: Service) -> list[Decision | Problem]:
+    """Make the next hits, as many as one turn has time for."""
+    begun = []
+    rules = 0
+    while rules < _AT_ONCE and (hit := next(hits, None)) is not None:
+        begun.append(_begin(hit, service))
+        rules += 1 if isinstance(hit, Problem) or hit.rules is None else max(1, len(hit.rules))
+    coming = [each for each in begun if not isinstance(each, Decision | Problem)]
+    decided = iter(await asyncio.gather(*coming, return_exceptions=True) if coming else ())
+    return [_ended(each if isinstance(each, Decision | Problem) else next(decided), service) for each in begun]
 
 
 def read(content: bytes) -> list[bodies.RequestBody | Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 
@@ -20,6 +21,7 @@ from ratekeeper.stores import Store
 MAX_LIMITERS = 1_000
 MAX_KEPT_RULES = 2_000  # of all these limiters together: a rule takes about 5 KiB, so all take at most 10 MiB
 
+_TURNS = 2  # parts of batches that are decided at a time
 RulesGiven = str | Rule | Mapping[str, str | Rule]
 
 
@@ -34,6 +36,8 @@ class Service:
         self.is_stopping = False
         self._deadline = deadline
         self.live = Live()
+        self.turns = asyncio.Semaphore(_TURNS)
+        """Bounds the work on batches between which other clients have their turn."""
         self.notices = Notices()
         self.policies = ServedPolicies(policies, store, deadline, self.notices)
         self._limiters: OrderedDict[Hashable, HttpLimiter] = OrderedDict()
