@@ -79,6 +79,11 @@ $(VENV)/.dev: pyproject.toml
 	tools/venv.sh $(VENV) '.[dev]'
 	@touch $@ $(VENV)/bin/ratekeeper
 
+# The tests make these when they need them, beside other tests.
+.venvs/celery/.celery .venvs/arq/.arq: pyproject.toml
+	tools/venv.sh $(@D) '.[test-$(notdir $(@D))]'
+	@touch $@
+
 .venvs/bench/.bench: pyproject.toml
 	tools/venv.sh .venvs/bench '.[bench]'
 	@touch $@

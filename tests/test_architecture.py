@@ -45,6 +45,9 @@ FRAMEWORKS = {  # what each integration needs besides ratekeeper
     "django_settlement": {"asgiref"},
     "flask_settings": set(),
     "views": set(),
+    "postponing": set(),
+    "celery": {"celery"},
+    "arq": {"arq"},
     "rest_framework": {"rest_framework"},
 }
 EXTRAS = {  # what modules of the core need from extras, when they are used
@@ -320,6 +323,11 @@ MAY_IMPORT = {
     "integrations.httpx": "integrations.transports",
     "integrations.httpx2": "integrations.transports",
     "integrations.requests": "http.outgoing http.settlement limiter rules ruleset stores",
+    "integrations.postponing": (
+        "algorithms arguments decision errors flows http.client_keys limiter rates rules ruleset stores"
+    ),
+    "integrations.celery": "errors flows integrations.postponing limiter rules stores",
+    "integrations.arq": "flows integrations.postponing limiter rules stores",
     # the service and its page
     "service": "",
     "service.web": "http.headers",

@@ -6,7 +6,7 @@ import logging
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ratekeeper import arguments, flows, queues, stores, waiting
 from ratekeeper.algorithms.rule import Rule
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 Hook = Callable[[Keys, Decision], object]
+_Own = TypeVar("_Own", bound="BaseLimiter")
 _log = logging.getLogger("ratekeeper")
 _in_use: set[weakref.ref[BaseLimiter]] = set()
 _watchers: list[Callable[[BaseLimiter], object]] = []
@@ -90,7 +91,9 @@ class BaseLimiter:
         self._enabled = enabled
         self._notices = notices or Notices()
         self._on_decision = on_decision
+        self._prefix = prefix
         options: Any = {"on_error": on_error, "deadline": deadline, "clock": clock, "notices": self._notices}
+        self._beside: Callable[..., Any] = partial(type(self), store=store, local_share=share, **options)
         fallback = partial(Fallback, self._store_layer, store, share=share, run=self._run_flow, **options)
         self._below = fallback() if store.may_be_away else ReentrantCalls(self._store_layer, fallback)
         unbind = self._ruleset.enforce(Enforcement(store, self._below, clock, share))
@@ -162,6 +165,10 @@ class BaseLimiter:
             binding = self._ruleset.bindings[0]
             self._quick_hit = observed(self._untold_hit, "hit", binding, observers)
             self._quick_wait = observed(self._untold_hit, "wait", binding, observers)
+
+    def beside(self: _Own, rules: Rules, name: str) -> _Own:  # noqa: PYI019 - typing.Self is not in Python 3.10
+        """Return a limiter with other rules on the same store, and usage of its own: `name` is added to the prefix."""
+        return self._beside(rules, prefix=f"{self._prefix}:{name}")  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         rules = {name: rule.text for name, rule in self.rules.items()}

@@ -10,6 +10,7 @@ Reading order:
   sent
 - `httpx`, `httpx2`, `requests`: for requests that you send, on `ratekeeper.http.outgoing`; the first two share
   `transports`
+- `celery`, `arq`: for tasks in queues; both share `postponing`
 
 Every server integration does the same: it adapts the request, asks the gate to admit it, then either denies it or
 passes it on with headers, and settles the cost once the response has been sent.

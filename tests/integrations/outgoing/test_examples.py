@@ -4,7 +4,6 @@ import json
 import runpy
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import httpx
@@ -91,29 +90,3 @@ def test_the_examples_with_sdks_pay_what_their_streams_cost(name, base, tokens, 
     said = output(start(name, "Hi", "Hi again", "--store", broker.url, *budget))
     assert said == ["Hello there", "Hello there", left]
     assert [json.loads(arrival.body)["stream"] for arrival in service.arrivals] == [True, True]
-
-
-def put_jobs(broker, url, number):
-    jobs = [{"task": "deliver", "url": url, "body": {"job": job}} for job in range(number)]
-    broker.rpush("jobs", *map(json.dumps, jobs))
-
-
-def delivered(origin):
-    return Counter(json.loads(arrival.body)["job"] for arrival in origin.arrivals)
-
-
-def test_two_workers_do_every_job_once(origin, broker):
-    put_jobs(broker, origin.url, 12)
-    limit = "sliding-window-log 4/50ms"
-    workers = [start("worker.py", broker.url, "--limit", limit, "--patience", "30", "--until-idle") for _ in range(2)]
-    assert sum(len(output(worker)) for worker in workers) == 12
-    assert delivered(origin) == dict.fromkeys(range(12), 1)
-
-
-def test_two_workers_together_send_no_more_than_the_limit_and_put_the_rest_off(origin, broker):
-    put_jobs(broker, origin.url, 12)
-    limit = "sliding-window-log 5/day"
-    workers = [start("worker.py", broker.url, "--limit", limit, "--patience", "0", "--until-idle") for _ in range(2)]
-    assert sum(len(output(worker)) for worker in workers) == 5
-    assert sum(delivered(origin).values()) == 5
-    assert broker.zcard("jobs:later") == 7
