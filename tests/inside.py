@@ -55,6 +55,11 @@ def lock(it):
     return it._lock
 
 
+def file_access(store):
+    """What Python calls around a fork, for a store in a file: tests call it without a fork."""
+    return store._access
+
+
 def tables(store):
     """The states that a memory store keeps, by space: tests see to it that those of rules that are gone go, too."""
     return store._tables

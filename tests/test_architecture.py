@@ -113,9 +113,13 @@ MAY_IMPORT = {
     "stores.filelock": "clock stores.spinlock",
     "stores.database": "algorithms.rule errors stores.names stores.protocol",
     "stores.closing": "clock flows forks stores.database stores.filelock",
+    "stores.file_access": (
+        "clock errors flows forks stores.breaker stores.calls stores.closing stores.database stores.filelock "
+        "stores.protocol stores.spinlock"
+    ),
     "stores.sqlite": (
-        "algorithms.rule clock errors flows forks rates stores.breaker stores.calls stores.closing stores.database "
-        "stores.deciding stores.filelock stores.names stores.paths stores.protocol stores.spinlock"
+        "algorithms.rule clock errors flows rates stores.closing stores.database stores.deciding stores.file_access "
+        "stores.filelock stores.names stores.paths stores.protocol"
     ),
     "stores.redis": "",
     "stores.redis.urls": "errors rates stores.safe_urls",

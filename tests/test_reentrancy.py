@@ -216,7 +216,7 @@ def _denials():
             demand = Demand(binding, next(numbers) % 5, 1, operation)
             answer = (not steady_us, 0, steady_us, 60 * 10**6, 0)
             outcome = Outcome(stopwatch() // 1000, [answer], steady_us=steady_us)
-            denials.observe([[demand]], [outcome], stopwatch())
+            denials.note_results([[demand]], [outcome], stopwatch())
 
     return call
 

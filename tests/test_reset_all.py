@@ -188,7 +188,7 @@ def test_a_denial_that_was_on_its_way_is_not_remembered(url):
     assert not limiter.hit("k")
     (denial,) = store.denials.held.values()
     limiter.reset_all()
-    store.denials.observe([denial.demands], [denial.outcome], sent_ns)  # by a thread that had been held up
+    store.denials.note_results([denial.demands], [denial.outcome], sent_ns)  # by a thread that had been held up
     assert limiter.hit("k")
     limiter.reset_all()
     store.close()

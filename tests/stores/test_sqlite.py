@@ -680,14 +680,14 @@ def test_children_forked_from_busy_threads_open_the_file_themselves(path):
 def test_the_file_is_closed_at_a_fork_and_a_child_that_inherits_it_open_does_not_use_it(path):
     limiter = Limiter(RULE, SqliteStore(path), on_error="raise")
     limiter.hit("k")
-    store = limiter.store
-    store.before_fork()
+    access = inside.file_access(limiter.store)
+    access.before_fork()
     assert not Path(f"{path}-wal").exists()
     with pytest.raises(StoreUnavailable):
         limiter.hit("k")  # until the child exists
-    store.after_fork_in_parent()
+    access.after_fork_in_parent()
     limiter.hit("k")
-    store.after_fork()  # as if a server had forked without telling Python
+    access.after_fork()  # as if a server had forked without telling Python
     with pytest.raises(StoreUnavailable, match="when this process was forked"):
         limiter.hit("k")
 

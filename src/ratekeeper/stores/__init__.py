@@ -6,8 +6,8 @@ Reading order:
 - `memory`: the shortest store; its states are in `tables`, `eviction` decides which keys it forgets when it is full,
   and `spinlock` guards its critical sections
 - `deciding`: what a request does to the states of its keys, in memory and on SQLite
-- `sqlite`: keeps state in a file; `database` reads and writes it, `filelock` guards it, `closing` closes both, and
-  `paths` reads its URL
+- `sqlite`: keeps state in a file; `database` reads and writes it, `filelock` guards it, `file_access` lets one caller
+  at a time use it, `closing` closes both, and `paths` reads its URL
 - `redis/`: state on servers, a package of its own
 - `names`: the names of keys, in files and on servers; `breaker` keeps callers from a store that is away; `calls`
   tells who counts what a store does; `safe_urls` shows a URL without its secrets

@@ -1,31 +1,26 @@
 """SqliteStore: one file that the processes of one machine share, with no server.
 
 Every request is decided in Python, under a lock that all these processes share: read the states, decide, write.
-A caller that finds the lock taken tries again. SQLite's own busy handler is not used: in a trial it held callers for
-half a second.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
-from ratekeeper import flows, forks
+from ratekeeper import flows
 from ratekeeper.algorithms.rule import Rule
-from ratekeeper.clock import Clock, no_time, stopwatch, wall_clock
-from ratekeeper.errors import InvalidRule, StoreUnavailable
+from ratekeeper.clock import Clock, no_time, wall_clock
+from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
-from ratekeeper.stores.breaker import Breaker
-from ratekeeper.stores.calls import Calls
-from ratekeeper.stores.closing import Files, close_with, closing, keep_open
-from ratekeeper.stores.database import Database, Work, expiry_by, is_locked, restored
+from ratekeeper.stores.closing import Files, close_with, closing
+from ratekeeper.stores.database import Database, Work, expiry_by, restored
 from ratekeeper.stores.deciding import carry_out
-from ratekeeper.stores.filelock import BUSY, LOCKED_OUT, Busy, FileLock, LockedOut, LockQueue
+from ratekeeper.stores.file_access import Action, Drive, FileAccess, Sleep
+from ratekeeper.stores.filelock import FileLock
 from ratekeeper.stores.names import head_of, name_of, shared_name
 from ratekeeper.stores.paths import checked
 from ratekeeper.stores.protocol import (
@@ -40,21 +35,10 @@ from ratekeeper.stores.protocol import (
     StoreFigures,
     outcome_at,
 )
-from ratekeeper.stores.spinlock import interrupting
 
-_PATIENCE_NS = 1_000_000_000  # for calls without a deadline
-_FORK_PATIENCE_NS = 1_000_000_000
-_YIELDING_NS = 20_000  # how long only to yield to other threads, before the first sleep
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.00005, 0.0005  # seconds
-_STALL_NS = 300_000_000  # a shorter pause may be a process that waits for a CPU
-_CHECK_NS = 1_000_000_000  # how often to look whether the files are still there
 _STEP = 1_000  # keys that are forgotten under one lock
 _AFTER_BRACE = b"|"  # what follows the brace that opens the key in a name
 _ROW_BYTES = 24  # roughly what a row takes besides its name and its state
-
-Action = Callable[[Sequence[Demand]], Any]
-Drive = Callable[[flows.Flow[Any]], Any]
-Sleep = Callable[[float], Any]
 
 
 class SqliteStore:
@@ -65,18 +49,16 @@ class SqliteStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked(path)
-        self.breaker = Breaker(repr(self))
-        self._calls = Calls()
-        # The rules of this process's limiters, by the head of their keys' names, then by the ids of their bindings.
-        self._in_force: dict[bytes, dict[Rule, set[int]]] = {}  # with the ids of their bindings
-        self._lock = FileLock(f"{self.path}-lock")
+        # The rules of this process's limiters, by the head of their keys' names, with the ids of their bindings.
+        self._in_force: dict[bytes, dict[Rule, set[int]]] = {}
         self._database = Database(self.path, expiry_by(self._in_force))
-        self._queue = LockQueue()
-        self._check_at_ns = 0
+        self._files = Files(FileLock(f"{self.path}-lock"), self._database)
+        self._access = FileAccess(repr(self), self._files)
+        self.breaker = self._access.breaker
+        self.ask = self._access.ask
+        """Runs an action on the file, for threads and event loops."""
         self._clock: Clock = wall_clock
         self._bound: dict[int, tuple[Binding, bytes]] = {}  # by id: a binding, and the head of its keys' names
-        self._files = Files(self._lock, self._database)
-        forks.pause_at_fork(self)
         close_with(self._files, self)
 
     def __repr__(self) -> str:
@@ -93,7 +75,7 @@ class SqliteStore:
 
     def observe_calls(self, observer: CallObserver) -> None:
         """Tell an observer of every decision, and of every call that fails, from now on."""
-        self._calls.observe(observer)
+        self._access.calls.observe(observer)
 
     def for_threads(self) -> SqliteStore:
         return self
@@ -159,25 +141,6 @@ class SqliteStore:
 
     # What threads and event loops share.
 
-    def ask(
-        self,
-        action: Action,
-        demands: Sequence[Demand],
-        ends_ns: int | None,
-        drive: Drive,
-        sleep: Sleep,
-    ) -> Any:
-        """Run an action under the lock: at once if it is free, otherwise with `drive` and a flow that tries again."""
-        if ends_ns is None:
-            ends_ns = stopwatch() + _PATIENCE_NS
-        if self.breaker.is_open and not self.breaker.admits(ends_ns):
-            raise StoreUnavailable(f"{self!r} is away", away=False)
-        if self._queue.may_try(None):
-            result = self._attempt(action, demands)
-            if not isinstance(result, Busy):
-                return result
-        return drive(self._in_turn(action, demands, ends_ns, sleep))
-
     def closing(self, sleep: Sleep) -> flows.Flow[bool]:
         """Close the file under the lock; return whether that was done in time."""
         return closing(self._files, sleep)
@@ -209,8 +172,8 @@ class SqliteStore:
         work = Work(self._database, self._name)
         answers = carry_out(demands, now, work.read, work.write)
         self._database.write(work.changes, now)
-        if self._calls.observers:
-            self._calls.tell(1, True)
+        if self._access.calls.observers:
+            self._access.calls.tell(1, True)
         return outcome_at(now, answers)
 
     def look(self, demands: Sequence[Demand]) -> Snapshot:
@@ -244,110 +207,6 @@ class SqliteStore:
     def _name(self, demand: Demand) -> bytes:
         bound = self._bound.get(id(demand.binding))  # missing if the limiter is gone
         return name_of(head_of(demand.binding) if bound is None else bound[1], demand.key)
-
-    def _attempt(self, action: Action, demands: Sequence[Demand]) -> Any:
-        """Run an action if the lock is free."""
-        try:
-            result = self._lock.attempt(self._inside, action, demands)
-        except StoreUnavailable as error:
-            self._note(error)
-            raise
-        except OSError as error:  # from the lock's own file
-            unavailable = _unavailable(self, error)
-            self._note(unavailable)
-            raise unavailable from error
-        if self.breaker.is_open and not isinstance(result, Busy):
-            self.breaker.succeeded()
-        return result
-
-    def _inside(self, action: Action, demands: Sequence[Demand]) -> Any:
-        """Run an action while the lock is held."""
-        now = stopwatch()
-        try:
-            if now >= self._check_at_ns:
-                self._check_at_ns = now + _CHECK_NS
-                if not self._has_its_files():
-                    return BUSY
-            self._database.ready()
-            return action(demands)
-        except (sqlite3.Error, OSError) as error:
-            if isinstance(error, sqlite3.Error) and is_locked(error):
-                return LOCKED_OUT
-            self._database.close()  # the next attempt opens whatever file is there then
-            raise _unavailable(self, error) from error
-        except StoreUnavailable as error:
-            if error.away:
-                self._database.close()
-            raise
-
-    def _has_its_files(self) -> bool:
-        """Close files that have been removed or replaced: other processes would not see what is written to them.
-
-        Returns False if the lock file is no longer the one that others use.
-        """
-        if self._database.is_open and not self._database.is_in_place():
-            self._database.close()
-        if self._lock.is_in_place():
-            return True
-        self._lock.close()
-        return False
-
-    def _in_turn(self, action: Action, demands: Sequence[Demand], ends_ns: int, sleep: Sleep) -> flows.Flow[Any]:
-        """Try until the lock is free or the time is up."""
-        if self._lock.is_mine():
-            raise interrupting()
-        began_ns = now = stopwatch()
-        result: Any = None
-        pause = 0.0
-        with self._queue.join() as number:
-            while now < ends_ns:
-                yield sleep(min(pause, (ends_ns - now) / 1e9))
-                pause = min(2 * pause + _SHORTEST_PAUSE, _LONGEST_PAUSE) if now - began_ns > _YIELDING_NS else 0.0
-                if self._queue.may_try(number):
-                    result = self._attempt(action, demands)
-                    if not isinstance(result, Busy):
-                        return result
-                now = stopwatch()
-        waited = f"{(now - began_ns) / 1e9:.3f} s"
-        if isinstance(result, LockedOut):
-            error = StoreUnavailable(f"{self!r} was locked by another program for {waited}")
-        elif self._lock.moves_since(min(began_ns, now - _STALL_NS)):
-            error = StoreUnavailable(f"{self!r} was in use by others for {waited}", away=False)
-        else:
-            error = StoreUnavailable(f"{self!r} was locked by a process that made no progress for {waited}")
-        self._note(error)
-        raise error
-
-    def _note(self, error: StoreUnavailable) -> None:
-        self._calls.tell(1, False)
-        self.breaker.noted(error)
-
-    # Forks.
-
-    def before_fork(self) -> None:
-        """Close the file and keep it closed until the child exists: SQLite cannot share a connection with a child."""
-        ends_ns = stopwatch() + _FORK_PATIENCE_NS
-        while not self._lock.stop():
-            if stopwatch() > ends_ns or self._lock.is_mine():
-                return  # `after_fork` deals with it
-            time.sleep(0)
-        while self._database.is_open and stopwatch() < ends_ns:  # otherwise `after_fork` deals with it
-            with suppress(OSError):
-                if not isinstance(self._lock.while_stopped(self._files.close), Busy):
-                    return
-            time.sleep(_SHORTEST_PAUSE)
-
-    def after_fork_in_parent(self) -> None:
-        """Let threads in again."""
-        self._lock.go_on()
-
-    def after_fork(self) -> None:
-        """Start with nothing open."""
-        self.breaker.after_fork()
-        if self._database.is_open:  # the fork did not wait: SQLite forbids using or closing it here
-            keep_open(self._database.abandon())
-        self._lock.after_fork()
-        self._queue = LockQueue()
 
 
 class AsyncSqliteLayer:
@@ -389,7 +248,3 @@ class AsyncSqliteLayer:
 
     def _ask(self, action: Action, demands: Sequence[Demand], ends_ns: int | None) -> Any:
         return self._store.ask(action, demands, ends_ns, flows.run_async, self._sleep)
-
-
-def _unavailable(store: SqliteStore, error: Exception) -> StoreUnavailable:
-    return StoreUnavailable(f"{store!r} cannot be used: {type(error).__name__}: {error}")
