@@ -25,6 +25,7 @@ OUTSIDE = (
     "commands.py",
     "policy_commands.py",
     "cli.py",
+    "command_parser.py",
     "__main__.py",
     "subcommands.py",
 )
@@ -75,6 +76,7 @@ MAY_IMPORT = {
     "errors": "decision",
     "forks": "",
     "notices": "",
+    "spelling": "",
     "testing": "base_limiter limiter",
     "flows": "errors",
     "rates": "errors",
@@ -265,7 +267,7 @@ MAY_IMPORT = {
         "rates reservations rules ruleset stores waiting"
     ),
     # policies
-    "policies.mistakes": "errors",
+    "policies.mistakes": "errors spelling",
     "policies.text_lines": "policies.mistakes",
     "policies.yaml_reading": "policies.mistakes policies.text_lines",
     "policies.documents": "errors policies.mistakes policies.text_lines policies.yaml_reading rates",
@@ -275,11 +277,11 @@ MAY_IMPORT = {
     "policies.model": "algorithms fallback policies.conditions policies.templates rates",
     "policies.build": (
         "algorithms errors fallback http.chosen_rules policies.conditions policies.documents policies.mistakes "
-        "policies.model policies.templates rates rules"
+        "policies.model policies.templates rates rules spelling"
     ),
     "policies.overrides": "policies.attributes policies.conditions",
     "policies.runtime_overrides": (
-        "policies.build policies.conditions policies.documents policies.mistakes policies.model rates"
+        "policies.build policies.conditions policies.documents policies.mistakes policies.model rates spelling"
     ),
     "policies.versions": (
         "algorithms arguments clock policies.attributes policies.model policies.overrides policies.runtime_overrides "
@@ -291,8 +293,8 @@ MAY_IMPORT = {
     ),
     "policies.policies": (
         "clock decision errors fallback limiter notices policies.build policies.documents policies.explaining "
-        "policies.mistakes policies.model policies.policy_rules policies.runtime_overrides rates ruleset "
-        "stores.protocol"
+        "policies.model policies.policy_rules policies.runtime_overrides rates ruleset "
+        "spelling stores.protocol"
     ),
     "policies.explaining": ("policies.attributes policies.model policies.versions stores.protocol"),
     "policies.differences": "policies.model",
@@ -393,10 +395,11 @@ MAY_IMPORT = {
         "algorithms errors rates rules simulate.chart simulate.options simulate.plot simulate.progress simulate.run "
         "simulate.traffic subcommands"
     ),
-    "subcommands": "rates",
+    "command_parser": "rates spelling",
+    "subcommands": "command_parser rates",
     "commands": "algorithms decision errors limiter rates rules subcommands",
     "policy_commands": "errors policies policies.differences policies.schema subcommands",
-    "cli": "commands policy_commands service.serve simulate.command",
+    "cli": "command_parser commands policy_commands service.serve simulate.command",
     "__main__": "cli",
 }
 # An application imports from one integration, and finds the same thing under the same name in each of them.

@@ -77,13 +77,14 @@ def test_a_command_is_needed(capsys):
 
 
 def test_an_unknown_command_names_what_there_is(capsys):
-    assert complaint(capsys, "stimulate").startswith(
-        "ratekeeper: argument COMMAND: invalid choice: 'stimulate' (choose"
-    )
+    assert complaint(capsys, "stimulate") == "ratekeeper: unknown command 'stimulate'; did you mean simulate?"
+    assert complaint(capsys, "juggle") == "ratekeeper: unknown command 'juggle'; see --help"
 
 
 def test_an_option_is_not_abbreviated(capsys):
-    assert complaint(capsys, "simulate", "--dur", "3") == "ratekeeper: unrecognized arguments: --dur"
+    assert complaint(capsys, "simulate", "--dur", "3") == (
+        "ratekeeper simulate: unknown option --dur; did you mean --duration?"
+    )
 
 
 def test_it_runs_as_a_program():

@@ -9,23 +9,15 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ratekeeper import commands, policy_commands
+from ratekeeper.command_parser import CommandParser
 from ratekeeper.service import serve
 from ratekeeper.simulate import command as simulate_command
 
-BAD_INPUT = 2
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 PIPE_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
 UNWRITTEN = 2  # not 1, which means that a hit was denied
 
 COMMANDS = (commands.add, serve.add, simulate_command.add, policy_commands.add)
-
-
-class CommandLineParser(argparse.ArgumentParser):
-    """A parser that reports an error in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Exit with one line on standard error and the status for invalid input."""
-        self.exit(BAD_INPUT, f"{self.prog}: {' '.join(message.split())}\n")
 
 
 class ShowVersion(argparse.Action):
@@ -42,9 +34,9 @@ class ShowVersion(argparse.Action):
         parser.exit()
 
 
-def build_parser() -> CommandLineParser:
+def build_parser() -> CommandParser:
     """Make the parser for all commands."""
-    parser = CommandLineParser(
+    parser = CommandParser(
         prog="ratekeeper",
         description="Exact rate limiting, from the command line.",
         epilog="example:\n  ratekeeper simulate --traffic flood '100/minute' '10/s burst 20'",

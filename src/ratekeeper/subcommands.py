@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,14 +13,25 @@ from ratekeeper import rates
 
 _Value = TypeVar("_Value")
 if TYPE_CHECKING:
+    from ratekeeper.command_parser import CommandParser
+
     Subcommands = argparse._SubParsersAction[Any]  # noqa: SLF001 - third-party, without a public name
 
 
 def add_command(
-    commands: Subcommands, name: str, summary: str, *, description: str, epilog: str
-) -> argparse.ArgumentParser:
-    """Add a command with its help texts, which keep their line breaks, and return its parser."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    commands: Subcommands,
+    name: str,
+    summary: str,
+    *,
+    description: str,
+    epilog: str,
+    settings: Collection[str] | None = (),
+) -> CommandParser:
+    """Add a command with its help texts, which keep their line breaks, and return its parser.
+
+    Options that are `settings` may also be given by the environment; None means all options.
+    """
+    parser: CommandParser = commands.add_parser(
         name,
         help=summary,
         description=description,
@@ -28,6 +39,7 @@ def add_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.settings = settings
     return parser
 
 

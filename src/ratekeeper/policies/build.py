@@ -13,11 +13,12 @@ from ratekeeper.fallback import OnError
 from ratekeeper.http.chosen_rules import chosen
 from ratekeeper.policies.conditions import When
 from ratekeeper.policies.documents import Document
-from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, ValuePath, nearest, shown
+from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, ValuePath, shown
 from ratekeeper.policies.model import ALWAYS, Effect, Override, Policy, PolicyLimit, PolicyRule, Word
 from ratekeeper.policies.templates import CostTemplate, KeyTemplate
 from ratekeeper.rates import UNITS, show
 from ratekeeper.rules import blamed, from_fields, parse
+from ratekeeper.spelling import nearest
 
 MAX_POLICIES = 1_000
 MAX_RULES = 32

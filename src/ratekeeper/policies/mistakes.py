@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ratekeeper.errors import InvalidRule
+from ratekeeper.spelling import LONGEST_WORD
 
 _SHOWN = 20
-_LONGEST_WORD = 64
 
 ValuePath = tuple[str | int, ...]
 """Where a value is: names of fields, and indexes into lists."""
@@ -60,18 +59,5 @@ def shown(place: ValuePath) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += f".{part[:_LONGEST_WORD]}" if text else part[:_LONGEST_WORD]
+            text += f".{part[:LONGEST_WORD]}" if text else part[:LONGEST_WORD]
     return text
-
-
-def nearest(word: object, known: Iterable[str]) -> str | None:
-    """Return the known word that is most similar to this one, if one is similar.
-
-    >>> nearest("slidng-window-log", ["sliding-window-log", "fixed-window"])
-    'sliding-window-log'
-    """
-    if not isinstance(word, str) or len(word) > _LONGEST_WORD:
-        return None
-    by_folded = {each.casefold(): each for each in known}
-    found = difflib.get_close_matches(word.casefold(), by_folded, 1)
-    return by_folded[found[0]] if found else None

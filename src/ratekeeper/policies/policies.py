@@ -19,12 +19,12 @@ from ratekeeper.notices import Notices
 from ratekeeper.policies.build import MAX_OVERRIDES, build
 from ratekeeper.policies.documents import Document, Format, read, read_text
 from ratekeeper.policies.explaining import Explanation, explain
-from ratekeeper.policies.mistakes import nearest
 from ratekeeper.policies.model import Policy
 from ratekeeper.policies.policy_rules import PolicyRules
 from ratekeeper.policies.runtime_overrides import RuntimeOverride, read_override
 from ratekeeper.rates import show
 from ratekeeper.ruleset import Shadow
+from ratekeeper.spelling import nearest
 from ratekeeper.stores.protocol import Store
 
 _SHOWN = 20

@@ -9,9 +9,10 @@ from typing import Any
 from ratekeeper.policies.build import NAME, Reader
 from ratekeeper.policies.conditions import When
 from ratekeeper.policies.documents import Document
-from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, nearest
+from ratekeeper.policies.mistakes import InvalidPolicies, Mistake
 from ratekeeper.policies.model import Effect, Policy
 from ratekeeper.rates import show
+from ratekeeper.spelling import nearest
 
 FIELDS = ("policy", "when", "limits", "expires_in")
 LONGEST = 10 * 366 * 86_400  # seconds

@@ -38,7 +38,8 @@ example:
 def add(commands: Subcommands) -> None:
     """Add the command to the command line."""
     summary = "run the HTTP service, with a page that shows the algorithms at work"
-    parser = add_command(commands, "serve", summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=_EPILOG)
+    description = f"{summary[0].upper()}{summary[1:]}."
+    parser = add_command(commands, "serve", summary, description=description, epilog=_EPILOG, settings=None)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
         "--port", type=reader(whole_number(1, 65_535)), default=8080, help="port to listen on (default: %(default)s)"
