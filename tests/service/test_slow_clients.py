@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ratekeeper.service.serve import MAX_CONNECTIONS
+from ratekeeper.service.running import MAX_CONNECTIONS
 from tests.servers import PATIENCE
 from tests.service.serving import Served
 
