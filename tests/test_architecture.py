@@ -41,7 +41,8 @@ FRAMEWORKS = {  # what each integration needs besides ratekeeper
     "transports": set(),
     "requests": {"requests", "urllib3"},
     "wsgi": set(),
-    "flask": {"flask", "werkzeug"},
+    "flask": {"flask"},
+    "flask_requests": {"flask", "werkzeug"},
     "django": {"django", "asgiref"},
     "django_settlement": {"asgiref"},
     "flask_settings": set(),
@@ -224,8 +225,8 @@ MAY_IMPORT = {
     "metrics": "base_limiter metrics.instruments metrics.registering",
     # HTTP without a framework
     "http": (
-        "http.admission http.client_keys http.gate http.headers http.outgoing http.parse http.problem http.request "
-        "http.routes notices rules"
+        "http.admission http.client_keys http.gate http.gate_options http.headers http.outgoing http.parse "
+        "http.problem http.request http.routes notices rules"
     ),
     "http.asgi_types": "",
     "http.request": "",
@@ -255,6 +256,10 @@ MAY_IMPORT = {
     ),
     "http.reports": "decision http.admission http.headers http.request",
     "http.users": "",
+    "http.gate_options": (
+        "clock fallback http.client_keys http.headers http.route_limits http.routes limiter notices rules ruleset "
+        "stores.protocol"
+    ),
     "http.gate": (
         "arguments clock errors fallback flows http.admission http.client_keys http.exemptions http.headers "
         "http.held_requests http.http_limiter http.matching http.problem http.reports http.request http.route_limits "
@@ -315,8 +320,9 @@ MAY_IMPORT = {
     "integrations.fastapi": "http http.problem http.routes integrations integrations.starlette rates",
     "integrations.views": "arguments http",
     "integrations.flask_settings": "errors http http.routes rates",
+    "integrations.flask_requests": "decision errors http http.reports integrations.wsgi",
     "integrations.flask": (
-        "decision errors http http.client_keys http.gate http.matching http.reports http.routes "
+        "decision http http.client_keys http.gate_options http.matching http.routes integrations.flask_requests "
         "integrations.flask_settings integrations.views integrations.wsgi ruleset stores"
     ),
     "integrations.django_settlement": "http integrations.wsgi",

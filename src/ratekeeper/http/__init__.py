@@ -14,7 +14,8 @@ Reading order, server side:
 - `matching`: finds the routes of a request
 - `admission`: the flows that decide on a request and settle it; `held_requests` bounds how many are delayed
 - `reports`: what a response reports, if its request came to several limits
-- `gate`: `Gate` and `AsyncGate`, the interface for integrations; `asgi_types`: the types of the ASGI interface
+- `gate`: `Gate` and `AsyncGate`, the interface for integrations; `gate_options`: the options of all integrations;
+  `asgi_types`: the types of the ASGI interface
 
 Client side:
 
@@ -28,7 +29,8 @@ to *settle* is to correct an estimated cost to the real one; a request is *held*
 
 from ratekeeper.http.admission import Admission
 from ratekeeper.http.client_keys import by_address, by_api_key, by_header, by_path, by_user, combine, digest, first_of
-from ratekeeper.http.gate import AsyncGate, Gate, Options
+from ratekeeper.http.gate import AsyncGate, Gate
+from ratekeeper.http.gate_options import Options
 from ratekeeper.http.headers import Headers, HeaderWriter
 from ratekeeper.http.outgoing import by_host
 from ratekeeper.http.parse import QuotaPolicy, ServerLimits, ServiceLimit, parse_headers

@@ -7,8 +7,8 @@ An integration adapts its request, asks the gate to `admit` it, and then passes 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from typing import Any, TypedDict, cast
+from collections.abc import Iterable, MutableMapping, Sequence
+from typing import Any
 
 from ratekeeper import arguments
 from ratekeeper.clock import Clock, wall_clock
@@ -40,38 +40,6 @@ _HEADERS = Headers()
 FALLBACK = "60/minute"
 """The rules if a function of the request returned no valid ones and there is no fixed `limit`."""
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
-
-
-class Options(TypedDict, total=False):
-    """The options of every integration besides its `limit`; see `Gate` for what each means."""
-
-    routes: Iterable[Route]
-    exempt: Iterable[str | ExemptFunction]
-    key: KeyFunction
-    cost: Costs | CostFunction
-    settle: SettleFunction | None
-    per_method: bool
-    unidentified: Unidentified
-    fallback: Rules | Limiter | AsyncLimiter
-    headers: Headers
-    deny: Deny
-    shadow: Shadow
-    count_preflights: bool
-    max_waiters: int
-    max_waiters_per_key: int
-    store: str | Store
-    clock: Clock | None
-    prefix: str
-    on_error: OnError
-    deadline: float
-    enabled: bool
-    notices: Notices | None
-
-
-def for_several(options: Options) -> Options:
-    """Return options that can be used for several gates: iterators are read once, now."""
-    read = {name: list(value) if isinstance(value, Iterator) else value for name, value in options.items()}
-    return cast("Options", read)
 
 
 class _Gate:

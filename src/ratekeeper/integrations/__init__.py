@@ -6,8 +6,8 @@ Reading order:
 - `cors`: preflights and denials, if limits come before CORS
 - `wsgi`: the WSGI middleware; `flask` and `django` build on its request, `rest_framework` on `django`
 - `views`: limits that are declared for single views, and which of them replace the defaults
-- `flask_settings`: reads the settings of Flask-Limiter; `django_settlement` finds out when a Django response has been
-  sent
+- `flask_requests`: what limits do with a request of Flask; `flask_settings` reads the settings of Flask-Limiter;
+  `django_settlement` finds out when a Django response has been sent
 - `httpx`, `httpx2`, `requests`: for requests that you send, on `ratekeeper.http.outgoing`; the first two share
   `transports`
 - `celery`, `arq`: for tasks in queues; both share `postponing`

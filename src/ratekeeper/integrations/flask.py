@@ -19,23 +19,21 @@ import weakref
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from flask import Blueprint, Flask, Request, Response, current_app, request
-from werkzeug.exceptions import TooManyRequests
+from flask import Blueprint, Flask, Request, current_app
 
 from ratekeeper import stores
 from ratekeeper.decision import Decision
-from ratekeeper.errors import RateLimited
-from ratekeeper.http import Admission, Answer, Gate, Notices, Reply, Route
+from ratekeeper.http import Gate, Notices, Route
 from ratekeeper.http.client_keys import KeyFunction, of_request
-from ratekeeper.http.gate import for_several
+from ratekeeper.http.gate_options import for_several
 from ratekeeper.http.matching import SWITCHED_OFF
-from ratekeeper.http.reports import Report
 from ratekeeper.http.routes import CostFunction, Deny, Limit, SettleFunction, is_rules_function
+from ratekeeper.integrations.flask_requests import RateLimitExceeded, admit, answers_preflight, current, is_static, tell
 from ratekeeper.integrations.flask_settings import configured
 from ratekeeper.integrations.views import Declared, mark, own_limits
-from ratekeeper.integrations.wsgi import MAX_HELD, Counted, EnvironRequest
+from ratekeeper.integrations.wsgi import MAX_HELD
 from ratekeeper.ruleset import Costs, Shadow
 
 if TYPE_CHECKING:
@@ -46,17 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["RateLimitExceeded", "RateLimiter", "Route", "ViewLimit"]
 
 _Limitable = TypeVar("_Limitable", bound=Callable[..., Any] | Blueprint)
-_PASSED = "ratekeeper.passed"  # the key in the environ for the limits that a request has passed
 _MAX_GATES = 1000  # for limits that are made anew for each request
-
-
-class RateLimitExceeded(RateLimited, TooManyRequests):
-    """A denied request: an HTTP error of status 429 that carries its `decision`."""
-
-    def __init__(self, decision: Decision, reply: Reply) -> None:
-        RateLimited.__init__(self, decision)
-        response = current_app.response_class(reply.body, reply.status, reply.headers)
-        TooManyRequests.__init__(self, reply.detail or f"Rate limit exceeded; {decision.advice}", response)
 
 
 class RateLimiter:
@@ -105,7 +93,7 @@ class RateLimiter:
                 state.check(declared)
             self._states.add(state)
             app.before_request(functools.partial(self._before_request, state))
-            app.after_request(_tell)
+            app.after_request(tell)
         else:
             app.before_request(functools.partial(self.notices.note, "unlimited", SWITCHED_OFF))
 
@@ -150,7 +138,7 @@ class RateLimiter:
     def admit(self, limit: ViewLimit, scope: str) -> Decision | None:
         """Apply a limit to the current request; unless the limit has a name, its usage is that of the scope."""
         state = self._state()
-        own = _current()
+        own = current()
         return None if state is None else state.admit(own, limit, f"{own.endpoint} {scope}")
 
     def _state(self) -> _State | None:
@@ -160,8 +148,8 @@ class RateLimiter:
             raise RuntimeError("init_app was not called for this application, which has a limited view") from None
 
     def _before_request(self, state: _State) -> None:
-        own = _current()
-        if own.method == "OPTIONS" and not state.count_preflights and _answers_preflight(own):
+        own = current()
+        if own.method == "OPTIONS" and not state.count_preflights and answers_preflight(own):
             return
         endpoint = own.endpoint or ""
         view = state.views.get(endpoint)
@@ -173,8 +161,8 @@ class RateLimiter:
             if not self._exempt.isdisjoint(blueprints):
                 return
         if state.application is not None:
-            _admit(own, state.application)
-        if view is None or _is_static(endpoint):
+            admit(own, state.application)
+        if view is None or is_static(endpoint):
             return
         for limit in self._inherited(own.method, view, [*map(self._limits_of, blueprints), state.defaults]):
             state.admit(own, limit, endpoint)
@@ -235,15 +223,6 @@ class ViewLimit:
         return call
 
 
-class _Passed(NamedTuple):
-    """A limit that a request has passed, and its decision."""
-
-    gate: Gate
-    request: EnvironRequest
-    admission: Admission
-    report: Report
-
-
 class _State:
     """The state of the extension for one application."""
 
@@ -291,7 +270,7 @@ class _State:
             for oldest in list(self._gates)[: max(0, len(self._gates) + 1 - _MAX_GATES)]:
                 self._gates.pop(oldest, None)
             self._gates[known] = gate
-        return _admit(own, gate)
+        return admit(own, gate)
 
     def check(self, limit: ViewLimit) -> None:
         """Raise if a limit cannot work with the settings of this application."""
@@ -322,61 +301,6 @@ class _State:
         if isinstance(limit, list | tuple):
             return [self._rules(rule) for rule in limit]
         return limit
-
-
-def _current() -> Request:
-    """Return the request itself, because each access through Flask's proxy costs as much as a decision."""
-    return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - third-party, documented
-
-
-def _answers_preflight(own: Request) -> bool:
-    """Tell whether a request is a CORS preflight that Flask answers by itself, so that no view runs."""
-    is_preflight = "Origin" in own.headers and "Access-Control-Request-Method" in own.headers
-    return is_preflight and bool(getattr(own.url_rule, "provide_automatic_options", False))
-
-
-def _is_static(endpoint: str) -> bool:
-    """Tell whether an endpoint serves the static files of the application or a blueprint, and is no view named so."""
-    owner, _, name = endpoint.rpartition(".")
-    return name == "static" and (current_app.blueprints[owner] if owner else current_app).has_static_folder
-
-
-def _admit(own: Request, gate: Gate) -> Decision | None:
-    asked = EnvironRequest(own.environ, own)
-    admission = gate.admit(asked, correctable=False)
-    if admission is None:
-        return None
-    own.environ.setdefault(_PASSED, []).append(_Passed(gate, asked, admission, gate.report(own.environ, admission)))
-    if not admission.decision.allowed:
-        raise RateLimitExceeded(admission.decision, gate.denial(asked, admission))
-    if admission.decision.delay:
-        gate.hold(admission)
-    return admission.decision
-
-
-def _tell(response: Response) -> Response:
-    """Add the headers of the tightest limit, and schedule the settlement of all limits."""
-    passed: list[_Passed] | None = _current().environ.pop(_PASSED, None)
-    if passed is None:
-        return response
-    names = {name.lower() for name, _ in response.headers}
-    for name, value in passed[-1].report.fields():
-        if name.lower() not in names:  # headers that are set already are kept
-            response.headers.add(name, value)
-    for each in passed:
-        if each.admission.settles:
-            _settle_at_end(each, response)
-    return response
-
-
-def _settle_at_end(passed: _Passed, response: Response) -> None:
-    def settle(size: int) -> None:
-        passed.gate.settle(passed.request, passed.admission, Answer(response.status_code, size))
-
-    if response.is_streamed:
-        response.response = Counted(response.iter_encoded(), settle)
-    else:
-        response.call_on_close(functools.partial(settle, response.calculate_content_length() or 0))
 
 
 def _route(limit: Limit | Route) -> Route:

@@ -1,0 +1,50 @@
+"""The options that every integration takes, and passes on to its gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypedDict, cast
+
+from ratekeeper.clock import Clock
+from ratekeeper.fallback import OnError
+from ratekeeper.http.client_keys import KeyFunction
+from ratekeeper.http.headers import Headers
+from ratekeeper.http.route_limits import Unidentified
+from ratekeeper.http.routes import CostFunction, Deny, ExemptFunction, Route, SettleFunction
+from ratekeeper.limiter import AsyncLimiter, Limiter
+from ratekeeper.notices import Notices
+from ratekeeper.rules import Rules
+from ratekeeper.ruleset import Costs, Shadow
+from ratekeeper.stores.protocol import Store
+
+
+class Options(TypedDict, total=False):
+    """The options of every integration besides its `limit`; see `Gate` for what each means."""
+
+    routes: Iterable[Route]
+    exempt: Iterable[str | ExemptFunction]
+    key: KeyFunction
+    cost: Costs | CostFunction
+    settle: SettleFunction | None
+    per_method: bool
+    unidentified: Unidentified
+    fallback: Rules | Limiter | AsyncLimiter
+    headers: Headers
+    deny: Deny
+    shadow: Shadow
+    count_preflights: bool
+    max_waiters: int
+    max_waiters_per_key: int
+    store: str | Store
+    clock: Clock | None
+    prefix: str
+    on_error: OnError
+    deadline: float
+    enabled: bool
+    notices: Notices | None
+
+
+def for_several(options: Options) -> Options:
+    """Return options that can be used for several gates: iterators are read once, now."""
+    read = {name: list(value) if isinstance(value, Iterator) else value for name, value in options.items()}
+    return cast("Options", read)
