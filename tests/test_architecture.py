@@ -379,11 +379,16 @@ MAY_IMPORT = {
     "service.rsgi": "http.headers service.app service.connections service.web",
     "service.connections": "clock",
     "service.listening": "",
-    "service.granian_server": "service.listening service.rsgi",
-    "service.running": "service.app service.connections service.granian_server service.listening service.rsgi",
+    "service.certificates": "",
+    "service.granian_server": "service.certificates service.listening service.rsgi",
+    "service.running": (
+        "service.app service.certificates service.connections service.granian_server service.listening service.rsgi"
+    ),
     "service.supervisor": "service.worker",
+    "service.serve_options": "rates service subcommands",
     "service.serve": (
-        "errors service service.app service.listening service.running service.supervisor service.worker subcommands"
+        "errors service.app service.certificates service.listening service.running service.serve_options "
+        "service.supervisor service.worker subcommands"
     ),
     # the command line
     "simulate.comparable": "algorithms errors rates",

@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "ratekeeper.cli", "serve"]
 class Served:
     """`ratekeeper serve`, a process of its own on a free port."""
 
-    def __init__(self, store="memory://", *options, command=COMMAND, **environment):
+    def __init__(self, store="memory://", *options, command=COMMAND, client=None, **environment):
         self.port = free_port()
         self.process = subprocess.Popen(
             [*command, "--port", str(self.port), *([] if store is None else ["--store", store]), *options],
@@ -33,7 +33,7 @@ class Served:
         self.errors = ""  # what it has said on standard error when it is stopped
         self.said = self.process.stdout.readline()  # "Listening on URL (...)"
         self.url = self.said.split()[2] if self.said else f"http://127.0.0.1:{self.port}"
-        self._client = httpx.Client(base_url=self.url)
+        self._client = client(self) if client is not None else httpx.Client(base_url=self.url)
         give_up = time.monotonic() + PATIENCE
         while True:
             try:

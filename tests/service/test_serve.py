@@ -37,7 +37,7 @@ def test_it_serves_a_page(served):
 def test_the_help_has_an_example(capsys):
     with pytest.raises(SystemExit):
         main(["serve", "--help"])
-    assert "example:\n  ratekeeper serve --store redis://" in capsys.readouterr().out
+    assert "examples:\n  ratekeeper serve --store redis://" in capsys.readouterr().out
 
 
 def test_services_on_one_file_count_together_with_the_command_line_and_the_library(tmp_path, capsys):

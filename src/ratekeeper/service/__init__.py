@@ -11,8 +11,9 @@ Reading order:
 - `app`: `create_app`, which puts these and the playground together
 - `asgi_server`, `rsgi`: the application as servers call it
 - `connections`: closes those whose clients keep the service waiting
-- `listening`, `granian_server`, `running`: one process that serves until it is told to stop
-- `supervisor`: several such processes, each with its place, a `worker`; `serve`: the command `ratekeeper serve`
+- `listening`, `certificates`, `granian_server`, `running`: one process that serves until it is told to stop
+- `supervisor`: several such processes, each with its place, a `worker`
+- `serve_options`, `serve`: the command `ratekeeper serve`
 
 Words: a *problem* is an error response (RFC 9457); a *guard* rejects requests from other sites or without the token;
 a decision is *degraded* when the store was unavailable and this process decided.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
 
-from granian.constants import HTTPModes, Interfaces
+from granian.constants import HTTPModes, Interfaces, SSLProtocols
 from granian.http import HTTP1Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # which it does not export
 from granian.server.embed import Server
 
+from ratekeeper.service.certificates import Certificate
 from ratekeeper.service.listening import BACKLOG
 from ratekeeper.service.rsgi import Rsgi
 
@@ -24,7 +26,9 @@ class GranianServer(Server):
     granian has no public way to pass one. It is ours, because granian's own sockets panic if they cannot be opened.
     """
 
-    def __init__(self, application: Rsgi, listener: socket.socket, most_connections: int) -> None:
+    def __init__(
+        self, application: Rsgi, listener: socket.socket, most_connections: int, certificate: Certificate | None
+    ) -> None:
         super().__init__(
             application,
             interface=Interfaces.RSGI,
@@ -34,8 +38,23 @@ class GranianServer(Server):
             backpressure=most_connections,
             http1_settings=HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1_000, max_buffer_size=MAX_HEADER_BYTES),
             log_enabled=False,
+            ssl_cert=None if certificate is None else certificate.chain,
+            ssl_key=None if certificate is None else certificate.key,
+            ssl_protocol_min=SSLProtocols.tls12,
         )
+        self._application = application
         self._listener = listener
+
+    async def start(self) -> asyncio.Task[None]:
+        """Start serving, and return the task that serves; raise a RuntimeError if it cannot."""
+        task = asyncio.ensure_future(self.serve())
+        started = asyncio.ensure_future(self._application.started.wait())
+        await asyncio.wait([task, started], return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        if not self.wrks or not self.wrks[0].is_alive():  # type: ignore[no-untyped-call]
+            await asyncio.wait([task])
+            raise RuntimeError(f"the HTTP server could not start: {task.exception()}")
+        return task
 
     def _init_shared_socket(self) -> None:
         """Use our socket. granian closes its descriptor when it stops."""

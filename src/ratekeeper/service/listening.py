@@ -1,18 +1,38 @@
-"""What the service listens on: an address and a port."""
+"""What the service listens on: an address and a port, or a Unix socket."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import ipaddress
+import os
 import socket
+import stat
 import struct
 import sys
 from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
 
 BACKLOG = 1024  # connections that wait to be accepted
 _SO_ATTACH_FILTER = 26  # of Linux, which Python does not name
 _DROP_ALL = struct.pack("=HBBI", 0x06, 0, 0, 0)  # a packet filter in classic BPF: return 0
+
+
+class ListenAddress(Protocol):
+    """Where clients find the service."""
+
+    def words(self, scheme: str) -> str:
+        """Say where it is."""
+
+    def listen(self) -> socket.socket:
+        """Return a socket that listens, one for each worker; the caller closes it."""
+
+    def close(self) -> None:
+        """Close what this process holds of the place; sockets that listen are not closed."""
+
+    def remove(self) -> None:
+        """Close it, and leave nothing behind."""
 
 
 class TcpPort:
@@ -38,22 +58,21 @@ class TcpPort:
             raise ValueError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
         self._taken = taken
 
-    @property
-    def words(self) -> str:
-        """Where the service is."""
+    def words(self, scheme: str) -> str:
         address = str(self._address[0])
         if ipaddress.ip_address(address).is_unspecified:
-            return f"http://localhost:{self.port}/ and on all addresses of this machine"
-        return f"http://{f'[{address}]' if ':' in address else address}:{self.port}/"
+            return f"{scheme}://localhost:{self.port}/ and on all addresses of this machine"
+        return f"{scheme}://{f'[{address}]' if ':' in address else address}:{self.port}/"
 
     def listen(self) -> socket.socket:
-        """Return a socket that listens; the caller closes it."""
         listener = self._bind(is_shared=True) if self._is_shared else self._taken.dup()
         listener.listen(BACKLOG)
         return listener
 
     def close(self) -> None:
-        """Give the port up."""
+        self._taken.close()
+
+    def remove(self) -> None:
         self._taken.close()
 
     def _bind(self, *, is_shared: bool) -> socket.socket:
@@ -68,6 +87,53 @@ class TcpPort:
             bound.close()
             raise
         return bound
+
+
+class UnixSocket:
+    """A file by which programs on this machine reach the service, if the permissions let them; workers share it."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        """Make the file, unless something is there already that may still be in use."""
+        self._path = path.absolute()
+        self._bound = socket.socket(socket.AF_UNIX)
+        try:
+            self._remove_abandoned()
+            before = os.umask(0o777)  # until the permissions are set, nobody may connect
+            try:
+                self._bound.bind(os.fspath(path))
+            finally:
+                os.umask(before)
+            path.chmod(mode)
+        except OSError as error:
+            self._bound.close()
+            raise ValueError(f"cannot listen on --unix-socket {path}: {error.strerror or error}") from None
+
+    def words(self, scheme: str) -> str:
+        return f"{scheme}+unix:{self._path}"
+
+    def listen(self) -> socket.socket:
+        listener = self._bound.dup()
+        listener.listen(BACKLOG)
+        return listener
+
+    def close(self) -> None:
+        self._bound.close()
+
+    def remove(self) -> None:
+        self._bound.close()
+        with suppress(OSError):
+            self._path.unlink()
+
+    def _remove_abandoned(self) -> None:
+        """Remove the file of a service that was killed."""
+        if not self._path.exists():
+            return
+        if not stat.S_ISSOCK(self._path.stat().st_mode):
+            raise FileExistsError(errno.EEXIST, "the file is there already, and is no socket")
+        with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):
+            probe.connect(os.fspath(self._path))
+            raise OSError(errno.EADDRINUSE, "another service listens there")
+        self._path.unlink()
 
 
 def admit_no_more(listener: socket.socket) -> None:

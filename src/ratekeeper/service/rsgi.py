@@ -33,9 +33,12 @@ class Rsgi:
         self._connections = connections
         self._reading: dict[asyncio.Task[Any], float] = {}  # the tasks that wait for a body, and since when
         self._watches = False
+        self.started = asyncio.Event()
+        """Set when granian accepts connections, or has failed to."""
 
     def __rsgi_init__(self, loop: Any) -> None:
-        """Begin."""
+        """Begin: granian calls this just before it accepts connections, or fails to."""
+        loop.call_soon(self.started.set)
 
     def __rsgi_del__(self, loop: Any) -> None:
         """End."""

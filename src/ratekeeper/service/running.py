@@ -8,10 +8,10 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 from ratekeeper.service.app import App
+from ratekeeper.service.certificates import Certificate
 from ratekeeper.service.connections import Connections
 from ratekeeper.service.granian_server import GranianServer
 from ratekeeper.service.listening import admit_no_more
@@ -39,16 +39,22 @@ class Serving:
     """An application on a listening socket, in this process.
 
     SIGTERM and SIGINT stop it. Unless it is one of several workers, whose supervisor sees to that, a second signal ends
-    it at once. A worker also stops when `supervisor`, a descriptor, is closed at its other end.
+    it at once. A worker also stops when `supervisor`, a descriptor, is closed at its other end. With SIGHUP, the
+    application takes over what has changed, and so does TLS.
     """
 
-    def __init__(self, app: App, listener: socket.socket, supervisor: int | None = None) -> None:
+    def __init__(
+        self, app: App, listener: socket.socket, certificate: Certificate | None = None, supervisor: int | None = None
+    ) -> None:
         is_tcp = listener.family != socket.AF_UNIX
         self._app = app
         self._listener = listener
+        self._certificate = certificate
+        self._certified = None if certificate is None else certificate.content()
         self._supervisor = supervisor
         self._connections = Connections(listener.getsockname()[1] if is_tcp else None, MAX_CONNECTIONS)
-        self._server = GranianServer(Rsgi(app, self._connections), listener, MAX_CONNECTIONS)
+        self._server = self._new_server()
+        self._serving: asyncio.Task[None] | None = None
         self._stop_at: asyncio.TimerHandle | None = None
         self.is_left_alone = False
         """Whether the supervisor is gone."""
@@ -59,19 +65,24 @@ class Serving:
         for number in LINGER:
             loop.add_signal_handler(number, self._told_to_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
-        signal.pthread_sigmask(
-            signal.SIG_UNBLOCK, (*LINGER, signal.SIGHUP)
-        )  # a supervisor starts workers with these blocked
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*LINGER, signal.SIGHUP))  # which a supervisor has blocked
         if self._supervisor is not None:
             loop.add_reader(self._supervisor, self._left_alone)  # nothing else can be read from it
         self._connections.watch(loop)
+        self._serving = await self._server.start()
         announce()
-        await self._server.serve()
+        served = None
+        while served is not self._serving:  # it is another one with every new certificate
+            served = self._serving
+            await served
         await self._app.close()
         if self._stop_at is None:
-            _log.error("the server ended unexpectedly")
+            _log.error("the HTTP server ended unexpectedly")
             return _FAILED
         return 0
+
+    def _new_server(self) -> GranianServer:
+        return GranianServer(Rsgi(self._app, self._connections), self._listener, MAX_CONNECTIONS, self._certificate)
 
     def _told_to_stop(self, number: signal.Signals) -> None:
         if self._stop_at is not None and self._supervisor is None:
@@ -111,10 +122,27 @@ class Serving:
         os._exit(0)
 
     def _told_to_reload(self) -> None:
-        task = asyncio.ensure_future(self._app.reload())
-        task.add_done_callback(self._reloaded)
+        task = asyncio.ensure_future(self._reload())
+        task.add_done_callback(_report)
 
-    def _reloaded(self, task: asyncio.Task[None]) -> None:
-        with suppress(asyncio.CancelledError):
-            if (error := task.exception()) is not None:
-                _log.error("could not reload: %s", error)
+    async def _reload(self) -> None:
+        await self._app.reload()
+        if self._certificate is not None and self._stop_at is None:
+            self._certificate.check()
+            await self._renew(self._certificate)
+
+    async def _renew(self, certificate: Certificate) -> None:
+        """Serve with the certificate that is in the files now, and end the connections that have the old one."""
+        content = certificate.content()
+        if content == self._certified:
+            return
+        renewed = self._new_server()
+        before, self._serving = self._server, await renewed.start()
+        self._server, self._certified = renewed, content
+        before.stop()  # type: ignore[no-untyped-call]
+        _log.info("serving with the new certificate in %s", certificate.chain)
+
+
+def _report(reload: asyncio.Task[None]) -> None:
+    if not reload.cancelled() and (error := reload.exception()) is not None:
+        _log.error("could not reload: %s", error)

@@ -14,65 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ratekeeper.errors import InvalidRule, StoreUnavailable
-from ratekeeper.service import DEADLINE
-from ratekeeper.service.listening import TcpPort, is_loopback
-from ratekeeper.service.supervisor import listens, supervise
+from ratekeeper.service.listening import ListenAddress, TcpPort, UnixSocket, is_loopback
+from ratekeeper.service.serve_options import EPILOG, SUMMARY, add_options
 from ratekeeper.service.worker import Worker
-from ratekeeper.subcommands import add_command, reader, seconds, whole_number
+from ratekeeper.subcommands import add_command
 
 if TYPE_CHECKING:
+    from ratekeeper.service.certificates import Certificate
     from ratekeeper.subcommands import Subcommands
 
 FAILED = 2
-MAX_WORKERS = 256
-_EPILOG = """\
-The token is read from --token-file or from the environment variable RATEKEEPER_TOKEN. It is required unless --host
-is a loopback address. Clients that do not send it can hit and peek, but not change or see anything else.
-
-example:
-  ratekeeper serve --store redis://localhost:6379/0
-  curl http://localhost:8080/v1/hit --json '{"key": "ada", "rule": "10/minute"}'
-"""
 
 
 def add(commands: Subcommands) -> None:
     """Add the command to the command line."""
-    summary = "run the HTTP service, with a page that shows the algorithms at work"
-    description = f"{summary[0].upper()}{summary[1:]}."
-    parser = add_command(commands, "serve", summary, description=description, epilog=_EPILOG, settings=None)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--port", type=reader(whole_number(1, 65_535)), default=8080, help="port to listen on (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--store",
-        metavar="URL",
-        help="URL of the store, such as redis://localhost:6379/0 or sqlite:///path/to/limits.db "
-        "(default: in memory; with several workers, in a temporary file)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=reader(whole_number(1, MAX_WORKERS)),
-        default=1,
-        metavar="N",
-        help="processes that serve together (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--deadline",
-        type=reader(seconds),
-        default=DEADLINE,
-        metavar="SECONDS",
-        help="seconds to wait for the store before this process decides on its own (default: %(default)s)",
-    )
-    parser.add_argument("--policies", type=Path, metavar="FILE", help="policy file, in TOML, YAML or JSON")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file that contains the token")
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="host name by which clients reach the service, besides localhost and IP addresses; may be repeated",
-    )
+    description = f"{SUMMARY[0].upper()}{SUMMARY[1:]}."
+    parser = add_command(commands, "serve", SUMMARY, description=description, epilog=EPILOG, settings=None)
+    add_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -80,27 +38,35 @@ def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM, and return the exit status."""
     try:
         token = read_token(options.token_file)
-        if token is None and not is_loopback(options.host):
+        if options.unix_socket is None and token is None and not is_loopback(options.host):
             return _fail(f"--host {options.host} is open to other machines; use --token-file or set RATEKEEPER_TOKEN")
         if options.workers > 1 and options.store == "memory://":
             return _fail(
                 "memory:// counts in one process; leave --store out, so that the workers count in a temporary file, "
                 "or choose another store"
             )
-        port = TcpPort(options.host, options.port, is_shared=options.workers > 1)
-        with closing(port):
-            return _serve(options, token, port)
+        certificate = _certificate(options)
+        address = _address(options)
+        try:
+            return _serve(options, token, certificate, address)
+        finally:
+            address.remove()
     except ImportError as error:
         return _fail(f"{error.name} is missing: pip install 'ratekeeper[server]'")
     except (InvalidRule, StoreUnavailable, ValueError) as error:
         return _fail(str(error))
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        return _fail(f"cannot read {options.token_file}: {error.strerror}")
+        return _fail(f"{error.filename or 'the system'}: {error.strerror}")
 
 
-def _serve(options: argparse.Namespace, token: str | None, port: TcpPort) -> int:
+def _serve(
+    options: argparse.Namespace, token: str | None, certificate: Certificate | None, address: ListenAddress
+) -> int:
     from ratekeeper.service import running
     from ratekeeper.service.app import App, create_app
+    from ratekeeper.service.supervisor import listens, supervise
 
     def make(worker: Worker) -> App:
         return create_app(
@@ -113,10 +79,11 @@ def _serve(options: argparse.Namespace, token: str | None, port: TcpPort) -> int
         )
 
     def announce() -> None:
-        print(f"Listening on {port.words} (press Ctrl-C to stop)", flush=True)
+        scheme = "http" if certificate is None else "https"
+        print(f"Listening on {address.words(scheme)} (press Ctrl-C to stop)", flush=True)
 
     def work(worker: Worker, supervisor: int) -> int:
-        serving = running.Serving(make(worker), _listener(port), supervisor)
+        serving = running.Serving(make(worker), _listener(address), certificate, supervisor)
         try:
             return running.run(serving.until_stopped(partial(listens, supervisor)))
         finally:
@@ -129,13 +96,31 @@ def _serve(options: argparse.Namespace, token: str | None, port: TcpPort) -> int
     gc.freeze()  # these objects stay alive, so the collector need not visit them again
     if options.workers > 1:
         return supervise(options.workers, work, announce)
-    return running.run(running.Serving(app, _listener(port)).until_stopped(announce))
+    return running.run(running.Serving(app, _listener(address), certificate).until_stopped(announce))
 
 
-def _listener(port: TcpPort) -> socket.socket:
-    """Return a socket that listens, and close what this process holds of the port besides."""
-    with closing(port):
-        return port.listen()
+def _certificate(options: argparse.Namespace) -> Certificate | None:
+    if options.tls_cert is None and options.tls_key is None:
+        return None
+    from ratekeeper.service.certificates import Certificate
+
+    if options.tls_cert is None or options.tls_key is None:
+        raise ValueError("--tls-cert and --tls-key belong together; give both")
+    certificate = Certificate(options.tls_cert.absolute(), options.tls_key.absolute())
+    certificate.check()
+    return certificate
+
+
+def _address(options: argparse.Namespace) -> ListenAddress:
+    if options.unix_socket is not None:
+        return UnixSocket(options.unix_socket, options.unix_socket_mode)
+    return TcpPort(options.host, options.port, is_shared=options.workers > 1)
+
+
+def _listener(address: ListenAddress) -> socket.socket:
+    """Return a socket that listens, and close what this process holds of the address besides."""
+    with closing(address):
+        return address.listen()
 
 
 def _default_store(worker: Worker) -> str:
@@ -155,7 +140,10 @@ def _raise_file_limit(connections: int) -> None:
 
 def read_token(path: Path | None) -> str | None:
     """Return the token from a file or the environment, if there is one."""
-    given = os.environ.get("RATEKEEPER_TOKEN") if path is None else path.read_text("utf-8")
+    try:
+        given = os.environ.get("RATEKEEPER_TOKEN") if path is None else path.read_text("utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
     if given is None:
         return None
     token = given.strip()
