@@ -109,7 +109,7 @@ def limiters_by_rules(gate):
 
 def store_of(gate):
     """The store of a gate: tests see which gates have one in common."""
-    return gate._store
+    return gate.maker.store
 
 
 def django_store(url):

@@ -245,25 +245,39 @@ MAY_IMPORT = {
     "http.parse": "clock http.structured",
     "http.exemptions": "flows http.client_keys http.request notices rates",
     "http.routes": "decision errors http.client_keys http.request http.url_paths limiter rates rules ruleset",
+    "http.request_attributes": "errors flows http.address http.claims http.client_keys http.request rates",
+    "http.policy_limits": (
+        "arguments flows http.claims http.header_writers http.headers http.http_limiter http.request "
+        "http.request_attributes http.url_paths notices policies rates"
+    ),
     "http.route_limits": (
-        "arguments decision errors http.chosen_rules http.client_keys http.headers http.http_limiter http.request "
-        "http.routes notices rates ruleset"
+        "arguments decision errors http.chosen_rules http.client_keys http.headers http.http_limiter "
+        "http.policy_limits http.request http.routes notices rates ruleset"
+    ),
+    "http.limiter_maker": (
+        "errors fallback http.address http.client_keys http.headers http.http_limiter http.policy_limits "
+        "http.request_attributes http.routes limiter notices rates rules stores.protocol"
     ),
     "http.matching": "http.request http.route_limits http.url_paths notices",
     "http.held_requests": "errors forks rates",
     "http.admission": (
-        "decision errors flows http.held_requests http.http_limiter http.request http.route_limits keys reservations"
+        "decision errors flows http.held_requests http.http_limiter http.request http.route_limits reservations"
+    ),
+    "http.admitting": (
+        "errors flows http.admission http.held_requests http.http_limiter http.policy_limits http.request "
+        "http.route_limits keys"
     ),
     "http.reports": "decision http.admission http.headers http.request",
     "http.users": "",
     "http.gate_options": (
-        "clock fallback http.client_keys http.headers http.route_limits http.routes limiter notices rules ruleset "
-        "stores.protocol"
+        "clock fallback http.client_keys http.headers http.policy_limits http.request_attributes http.routes limiter "
+        "notices policies rules ruleset stores.protocol"
     ),
     "http.gate": (
-        "arguments clock errors fallback flows http.admission http.client_keys http.exemptions http.headers "
-        "http.held_requests http.http_limiter http.matching http.problem http.reports http.request http.route_limits "
-        "http.routes keys limiter notices rates rules ruleset stores.protocol"
+        "arguments clock errors fallback flows http.admission http.admitting http.client_keys http.exemptions "
+        "http.headers http.held_requests http.limiter_maker http.matching http.policy_limits http.problem "
+        "http.reports http.request http.request_attributes http.route_limits http.routes keys limiter notices "
+        "policies rates rules ruleset stores.protocol"
     ),
     "http.backoff": "clock forks",
     "http.settlement": "errors flows reservations ruleset",
@@ -318,17 +332,17 @@ MAY_IMPORT = {
         "integrations integrations.asgi stores"
     ),
     "integrations.fastapi": "http http.problem http.routes integrations integrations.starlette rates",
-    "integrations.views": "arguments http",
-    "integrations.flask_settings": "errors http http.routes rates",
+    "integrations.views": "arguments http http.routes",
+    "integrations.flask_settings": "errors http http.client_keys http.routes rates",
     "integrations.flask_requests": "decision errors http http.reports integrations.wsgi",
     "integrations.flask": (
-        "decision http http.client_keys http.gate_options http.matching http.routes integrations.flask_requests "
-        "integrations.flask_settings integrations.views integrations.wsgi ruleset stores"
+        "decision errors http http.client_keys http.gate_options http.matching http.policy_limits http.routes "
+        "integrations.flask_requests integrations.flask_settings integrations.views integrations.wsgi ruleset stores"
     ),
     "integrations.django_settlement": "http integrations.wsgi",
     "integrations.django": (
-        "errors http http.client_keys http.reports http.routes integrations.django_settlement integrations.wsgi rates "
-        "ruleset stores"
+        "errors http http.client_keys http.policy_limits http.reports http.routes integrations.django_settlement "
+        "integrations.wsgi policies rates ruleset stores"
     ),
     "integrations.rest_framework": "errors http http.client_keys http.routes integrations.django ruleset",
     "integrations.transports": "http.outgoing http.settlement limiter rules ruleset stores",

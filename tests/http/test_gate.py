@@ -495,8 +495,8 @@ def test_who_leaves_makes_room(gate):
 
 
 def test_gates_may_share_their_bounds(gate):
-    one, other = gate(SHAPING, max_waiters=1), gate(SHAPING)
-    getattr(other, "gate", other).share_held_requests(getattr(one, "gate", one))
+    one = gate(SHAPING, max_waiters=1)
+    other = gate(SHAPING, sibling=getattr(one, "gate", one))
     for limited in (one, other):
         limited.admit(a_request())
     assert verdicts(one, a_request()) + verdicts(other, a_request()) == [True, False]

@@ -26,7 +26,7 @@ from tests.faces import loop
 
 django.setup()
 
-from rest_framework.permissions import AllowAny  # noqa: E402 - only now there are settings
+from rest_framework.authentication import BaseAuthentication  # noqa: E402 - only now there are settings
 from rest_framework.response import Response  # noqa: E402
 from rest_framework.views import APIView  # noqa: E402
 
@@ -181,6 +181,14 @@ def in_a_view_of_django(**options):
         yield of_django(for_django.limited(**own)(lambda _: HttpResponse("hello")))
 
 
+class AsDjangoSays(BaseAuthentication):
+    """The user is the one of Django's own request."""
+
+    def authenticate(self, request):
+        user = getattr(request._request, "user", None)  # noqa: SLF001 - third-party, documented
+        return None if user is None else (user, None)
+
+
 @contextlib.contextmanager
 def in_the_rest_framework(**options):
     own, others = split(options)
@@ -190,7 +198,7 @@ def in_the_rest_framework(**options):
         def hello(view, request):
             return Response("hello")
 
-        attributes = {"throttle_classes": (throttle,), "authentication_classes": (), "permission_classes": (AllowAny,)}
+        attributes = {"throttle_classes": (throttle,), "authentication_classes": (AsDjangoSays,)}
         view = type("Hello", (APIView,), attributes | {method.lower(): hello for method in METHODS})
         yield of_django(view.as_view())
 

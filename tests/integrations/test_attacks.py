@@ -15,6 +15,7 @@ from tests.integrations.processes import GRANIAN, GUNICORN, UVICORN, Process
 
 APPS = "tests.integrations.attacked"
 DJANGO = {"DJANGO_SETTINGS_MODULE": f"{APPS}.django_app"}
+BY_POLICY = {"ATTACKED_BY": "policy"}
 GRANIAN_WSGI = [part.replace("asgi", "wsgi") for part in GRANIAN]
 # The command, the environment, and what the applications are mounted at.
 TARGETS = {
@@ -43,6 +44,14 @@ TARGETS = {
     "Django, uvicorn --root-path": (
         (*UVICORN, "--root-path", "/api", "--factory", "django.core.asgi:get_asgi_application"),
         DJANGO,
+        ("",),
+    ),
+    "Starlette by policy, uvicorn": ((*UVICORN, f"{APPS}.asgi_app:starlette"), BY_POLICY, ("", "/mounted")),
+    "WSGI by policy, gunicorn": ((*GUNICORN, f"{APPS}.wsgi_app:app"), BY_POLICY, ("", "/mounted")),
+    "Flask by policy, gunicorn": ((*GUNICORN, f"{APPS}.flask_app:app"), BY_POLICY, ("",)),
+    "Django by policy, gunicorn": (
+        (*GUNICORN, "django.core.wsgi:get_wsgi_application()"),
+        {**DJANGO, **BY_POLICY},
         ("",),
     ),
 }

@@ -76,7 +76,7 @@ def test_a_missing_attribute_may_be_shared_by_all_requests_without_it(limiter):
     with pytest.raises(InvalidAttribute, match="'user' is missing"):
         prepared(limiter, {"tenant": "acme"})
     request = prepared(limiter, {"tenant": "acme"}, 2, "shared")
-    assert [(rule.name, error.attribute) for rule, error in request.applied.lacking] == [("user", "user")]
+    assert request.applied.lacking == [("user", "user", False, True)]
     assert limiter.hit(request).remaining == 1
     assert remaining(limiter, prepared(limiter, {"tenant": "acme", "plan": "free"}, 1, "shared")) == {"user": 1}
     for other in ({"tenant": "acme", "user": ""}, {"user": "acme"}, {"user": ""}, {}):
@@ -87,17 +87,18 @@ def test_a_cost_that_is_missing_or_none_is_1_if_it_is_no_error(limiter):
     for given in ({}, {"header:x-tokens": "many"}, {"header:x-tokens": "-5"}):
         request = prepared(limiter, {"tenant": "acme", "user": "ada", "path": "/llm"} | given, 1, "shared")
         assert {demand.binding.name: demand.cost for demand in request.applied} == {"user": 1, "tokens": 1}
-        assert [rule.name for rule, _ in request.applied.lacking] == ["tokens"]
+        assert request.applied.lacking == [("tokens", "header:x-tokens", True, True)]
     request = prepared(limiter, {"path": "/llm"}, {"tokens": 7}, "shared")
     assert [demand.cost for demand in request.applied] == [1, 7]
     request = prepared(limiter, {"path": "/llm"}, {"user": 0, "tokens": 0}, "shared")
     assert (list(request.applied), request.applied.lacking) == ([], [])
 
 
-def test_a_rule_whose_attribute_is_missing_may_be_left_out(limiter):
-    request = prepared(limiter, {"path": "/llm", "header:X-TOKENS": 5}, 1, "skipped")
-    assert [demand.binding.name for demand in request.applied] == ["tokens"]
-    assert [rule.name for rule, _ in request.applied.lacking] == ["user"]
+def test_a_rule_whose_key_is_missing_may_be_left_out_but_none_whose_cost_is(limiter):
+    for given, cost in (({"header:X-TOKENS": 5}, 5), ({}, 1), ({"header:x-tokens": "none"}, 1)):
+        request = prepared(limiter, {"path": "/llm", **given}, 1, "skipped")
+        assert [(demand.binding.name, demand.cost) for demand in request.applied] == [("tokens", cost)]
+        assert [lack.rule for lack in request.applied.lacking] == ["user"] + ["tokens"] * (cost == 1)
 
 
 def test_a_rule_that_is_blocked_needs_no_attribute(limiter):

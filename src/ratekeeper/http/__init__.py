@@ -11,8 +11,11 @@ Reading order, server side:
 - `routes`: a `Route` as an application writes it; `url_paths`: what its path matches; `route_limits`: the same with its
   limiters, ready for decisions; `chosen_rules`: rules that a function of the request returns; `exemptions`: functions
   that exempt requests
+- `request_attributes`: what a request says of itself to a policy; `policy_limits`: a policy as the limit of a route
+- `limiter_maker`: makes the limiters of a gate
 - `matching`: finds the routes of a request
-- `admission`: the flows that decide on a request and settle it; `held_requests` bounds how many are delayed
+- `admitting`: the flows that decide on a request; `admission`: what comes of it, and how it is settled; `held_requests`
+  bounds how many are delayed
 - `reports`: what a response reports, if its request came to several limits
 - `gate`: `Gate` and `AsyncGate`, the interface for integrations; `gate_options`: the options of all integrations;
   `asgi_types`: the types of the ASGI interface

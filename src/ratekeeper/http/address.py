@@ -55,6 +55,7 @@ class ClientAddress:
         self._prefix = ipv6_prefix
         self._is_direct = not (trusted_hops or self._networks or self._trusts_unix)
         self._named = functools.lru_cache(maxsize=4096)(self._name)
+        self._claimed = functools.lru_cache(maxsize=4096)(self._claim)
 
     def __call__(self, request: Request) -> str | None:
         """Return the client's address as a key, IPv6 as a network; None if there is none."""
@@ -66,6 +67,13 @@ class ClientAddress:
         if peer is None:
             return None
         return self._named(peer) if len(peer) <= _MAX_ADDRESS else claims.named("address", peer)
+
+    def attribute(self, request: Request) -> str | None:
+        """Return the client's address as an attribute: compared as it is, and IPv6 counted as a network."""
+        peer = request.peer
+        client = None if self._is_direct else self._behind_proxies(request, peer)
+        found = peer if client is None else str(client)
+        return None if found is None else self._claimed(found) if len(found) <= _MAX_ADDRESS else found
 
     def _behind_proxies(self, request: Request, peer: str | None) -> IpAddress | None:
         """Return the address that the proxies report; None if they are not trusted or report nothing usable."""
@@ -100,9 +108,16 @@ class ClientAddress:
         if address is None:
             # The name that a server or a test client gives its peer; no network may be meant by it.
             return claims.named("address", text.replace("/", "//"))
+        return f"address:{self._counted_as(address)}"
+
+    def _claim(self, text: str) -> str:
+        address = parse_address(text)
+        return text.replace("/", "//") if address is None else claims.Claim(str(address), self._counted_as(address))
+
+    def _counted_as(self, address: IpAddress) -> str:
         if address.version == 4 or self._prefix == 128:
-            return f"address:{address}"
-        return f"address:{ipaddress.ip_network((int(address), self._prefix), strict=False)}"
+            return str(address)
+        return str(ipaddress.IPv6Network((int(address), self._prefix), strict=False))
 
 
 def stated_addresses(header: str, lines: Sequence[str]) -> Iterable[IpAddress | None]:

@@ -53,6 +53,12 @@ def by_address(
     )
 
 
+def address_of(key: Any) -> ClientAddress | None:
+    """Return the `by_address(...)` that a key function is, or has in it."""
+    found: ClientAddress | None = key if isinstance(key, ClientAddress) else getattr(key, "address", None)
+    return found
+
+
 def by_user() -> Callable[[Request], str | Awaitable[str | None] | None]:
     """Key by the signed-in user; anonymous requests have no key.
 
@@ -134,6 +140,7 @@ def combine(*functions: PartFunction) -> PartFunction:
             found = await _awaited(function(request))
         return None if found is None else together([*parts, found])
 
+    key.address = _address_in(functions)  # type: ignore[attr-defined]
     return key
 
 
@@ -158,6 +165,7 @@ def first_of(*functions: PartFunction) -> PartFunction:
             found = await _awaited(function(request))
         return found
 
+    key.address = _address_in(functions)  # type: ignore[attr-defined]
     return key
 
 
@@ -206,6 +214,7 @@ def within(scope_of: Callable[[Any], str], key: KeyFunction) -> KeyFunction:
         return None if found is None else together([scope_of(request), found])
 
     scoped.why_none = why_none(key)  # type: ignore[attr-defined]
+    scoped.address = address_of(key)  # type: ignore[attr-defined]
     return scoped
 
 
@@ -243,6 +252,10 @@ def _checked(name: str, functions: Sequence[PartFunction]) -> tuple[PartFunction
     if not functions:
         raise InvalidRule(f"{name} needs at least one key function")
     return tuple(of_request(f"{name}[{index}]", function) for index, function in enumerate(functions))
+
+
+def _address_in(functions: Iterable[Any]) -> ClientAddress | None:
+    return next(filter(None, map(address_of, functions)), None)
 
 
 async def _awaited(found: Key | Awaitable[Key | None] | None) -> Key | None:

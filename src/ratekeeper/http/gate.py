@@ -6,37 +6,45 @@ An integration adapts its request, asks the gate to `admit` it, and then passes 
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ratekeeper import arguments
 from ratekeeper.clock import Clock, wall_clock
 from ratekeeper.errors import InvalidRule
 from ratekeeper.fallback import OnError
 from ratekeeper.flows import run, run_async
-from ratekeeper.http.admission import UNKNOWN, Admission, correct, decide, decide_by_all, leave, look_after, settle
-from ratekeeper.http.client_keys import KeyFunction, by_address
+from ratekeeper.http.admission import Admission, correct, leave, look_after, settle
+from ratekeeper.http.admitting import UNKNOWN, decide, decide_by_all
+from ratekeeper.http.client_keys import KeyFunction, address_of, by_address
 from ratekeeper.http.exemptions import Exemptions
 from ratekeeper.http.headers import Headers
 from ratekeeper.http.held_requests import HeldRequests
-from ratekeeper.http.http_limiter import HttpLimiter
+from ratekeeper.http.limiter_maker import LimiterMaker
 from ratekeeper.http.matching import NOT_CONFIGURED, SWITCHED_OFF, NoRoutes, RouteTable
+from ratekeeper.http.policy_limits import Unidentified, loaded
 from ratekeeper.http.problem import body
 from ratekeeper.http.reports import Report, report
 from ratekeeper.http.request import Answer, Reply, Request, context_of
-from ratekeeper.http.route_limits import RouteLimit, Unidentified
+from ratekeeper.http.request_attributes import AttributeFunction
+from ratekeeper.http.route_limits import RouteLimit
 from ratekeeper.http.routes import CostFunction, Deny, ExemptFunction, Limit, Route, SettleFunction, exemption
 from ratekeeper.keys import SURELY_SHORT
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.notices import Notices
 from ratekeeper.rates import show
-from ratekeeper.rules import Rules, named
+from ratekeeper.rules import Rules
 from ratekeeper.ruleset import Costs, Shadow
 from ratekeeper.stores.protocol import Store
 
+if TYPE_CHECKING:
+    from ratekeeper.policies import Policies
+
 _BY_ADDRESS = by_address()
 _HEADERS = Headers()
+_NONE: Mapping[str, Any] = {}
 FALLBACK = "60/minute"
 """The rules if a function of the request returned no valid ones and there is no fixed `limit`."""
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
@@ -52,6 +60,9 @@ class _Gate:
         self,
         limit: Limit = None,
         *,
+        policies: Policies | str | os.PathLike[str] | None = None,
+        policy: str | None = None,
+        attributes: Mapping[str, AttributeFunction] = _NONE,
         routes: Iterable[Route] = (),
         exempt: Iterable[str | ExemptFunction] = (),
         key: KeyFunction = _BY_ADDRESS,
@@ -69,13 +80,17 @@ class _Gate:
         store: str | Store = "memory://",
         clock: Clock | None = None,
         prefix: str = "ratekeeper",
-        on_error: OnError = "local",
+        on_error: OnError | None = None,
         deadline: float = 0.1,
         enabled: bool = True,
         notices: Notices | None = None,
         shares_options: bool = False,
+        sibling: _Gate | None = None,
     ) -> None:
-        """`shares_options` says that the options are those of several gates: not each has to have an effect here."""
+        """With `shares_options`, the options are those of several gates, and not each has to have an effect here.
+
+        A sibling has the same options: held requests are counted together, and a policy has one limiter for both.
+        """
         if unidentified not in ("shared", "deny", "skip"):
             raise InvalidRule(f"unidentified must be 'shared', 'deny' or 'skip', not {show(unidentified)}")
         if not isinstance(headers, Headers):
@@ -86,19 +101,25 @@ class _Gate:
         shadow = arguments.as_shadow(shadow)
         self.count_preflights = count_preflights
         """Whether CORS preflights are counted."""
-        self._store = store if enabled else "memory://"
-        self._owner: Any = None
-        self._prefix = prefix
         self._notices = notices or Notices()
-        self._limiter_options: dict[str, Any] = {
-            "clock": clock,
-            "on_error": on_error,
-            "deadline": deadline,
-            "notices": self._notices,
-        }
+        self.maker = LimiterMaker(
+            self._limiter,
+            store if enabled else "memory://",
+            prefix=prefix,
+            on_error=on_error,
+            policies=policies,
+            attributes=attributes,
+            headers=headers,
+            unidentified=unidentified,
+            notices=self._notices,
+            clock=clock,
+            deadline=deadline,
+        )
+        """Makes its limiters."""
+        if sibling is not None:
+            self.maker.by_policy = sibling.maker.by_policy
         self._clock = clock or wall_clock
-        self._headers = headers
-        self._held = HeldRequests(max_waiters, max_waiters_per_key)
+        self._held = HeldRequests(max_waiters, max_waiters_per_key) if sibling is None else sibling.held
         listed = _listed("exempt", exempt)
         exemptions = Exemptions(listed, self._notices, for_asyncio=self._for_asyncio)
         self._exempts = exemptions or None
@@ -113,15 +134,17 @@ class _Gate:
                 deny=deny,
                 unidentified=unidentified,
                 shadow=shadow,
-                make_limiter=self._http_limiter,
+                make_limiter=self.maker.http_limiter,
+                make_policy_limit=self.maker.policy_limit,
                 notices=self._notices,
                 prefix=prefix,
                 for_asyncio=self._for_asyncio,
             )
-            for route in (*exempt_routes, *_routes(routes), Route("*", limit, name=""))
+            for route in (*exempt_routes, *_routes(routes), Route("*", limit, name="", policy=policy))
         ]
         if not shares_options:
             _check_shadow(shadow, route_limits)
+            _check_policies(policies, key, route_limits)
         for route_limit in route_limits:
             if route_limit.rules_function is not None:
                 route_limit.otherwise = route_limits[-1].http_limiter or route_limit.limiter_of(fallback)
@@ -166,34 +189,9 @@ class _Gate:
     def _limit_nothing(self, reason: str) -> None:
         self._only, self._exempts, self._routes = None, None, NoRoutes(self._notices, reason)
 
-    def share_held_requests(self, other: _Gate) -> None:
-        """Count held requests together with those of another gate, under its bounds."""
-        self._held = other._held
-
     def leave(self, admission: Admission) -> None:
         """Stop counting a request as held, whatever happened to it."""
         leave(self._held, admission)
-
-    def _http_limiter(
-        self, limit: Any, name: str, shadow: bool | tuple[str, ...], *, is_one_of_many: bool = False
-    ) -> HttpLimiter:
-        if isinstance(limit, Limiter | AsyncLimiter):
-            if not isinstance(limit, self._limiter):
-                raise TypeError(f"limit must be rules or of type {self._limiter.__name__} here, not {show(limit)}")
-            if shadow:
-                raise InvalidRule("shadow cannot be combined with a limiter; write Limiter(..., shadow=True)")
-            self._notices.include(limit.notices)
-            return HttpLimiter(limit, self._headers)
-        prefix = f"{self._prefix}:{name}" if name else self._prefix
-        group = prefix if is_one_of_many else None
-        if not isinstance(shadow, bool):
-            names = named(limit)
-            shadow = tuple(rule for rule in shadow if rule in names)  # the others are those of other routes
-        options = {"group": group, "shadow": shadow, **self._limiter_options}
-        limiter = self._limiter(limit, self._store, prefix=prefix, **options)
-        if isinstance(self._store, str):  # one store for all limiters
-            self._owner, self._store = limiter, limiter.store
-        return HttpLimiter(limiter, self._headers)
 
 
 class Gate(_Gate):
@@ -240,7 +238,7 @@ class Gate(_Gate):
             key = route_limit.find_key(request)
             if type(key) is str and 0 < len(key) <= SURELY_SHORT:  # as nearly all keys; `decide` looks at others
                 decision = simple.limiter.hit(key, route_limit.cost)
-                admission = _new(Admission, (decision, route_limit, simple, key, None, False, (), None))
+                admission = _new(Admission, (decision, route_limit, simple, key, None, None, (), None))
                 if decision.remaining != 0 or not decision.allowed:
                     return admission
                 return run(look_after(admission))
@@ -265,8 +263,8 @@ class Gate(_Gate):
 
     def close(self) -> None:
         """Close the store if it was given as a URL."""
-        if self._owner is not None:
-            self._owner.close()
+        if self.maker.owner is not None:
+            self.maker.owner.close()
 
 
 class AsyncGate(_Gate):
@@ -294,7 +292,7 @@ class AsyncGate(_Gate):
             key = route_limit.find_key(request)
             if type(key) is str and 0 < len(key) <= SURELY_SHORT:  # as nearly all keys; `decide` looks at others
                 decision = await simple.limiter.hit(key, route_limit.cost)
-                admission = _new(Admission, (decision, route_limit, simple, key, None, False, (), None))
+                admission = _new(Admission, (decision, route_limit, simple, key, None, None, (), None))
                 if decision.remaining != 0 or not decision.allowed:
                     return admission
                 return await run_async(look_after(admission))
@@ -311,14 +309,23 @@ class AsyncGate(_Gate):
 
     async def close(self) -> None:
         """Close the store if it was given as a URL."""
-        if self._owner is not None:
-            await self._owner.close()
+        if self.maker.owner is not None:
+            await self.maker.owner.close()
 
 
 def _check_shadow(shadow: Shadow, route_limits: Sequence[RouteLimit]) -> None:
     """Raise InvalidRule if a name is that of no rule; which rules a function will return is not known."""
-    if not isinstance(shadow, bool) and all(each.rules_function is None for each in route_limits):
+    if not (isinstance(shadow, bool) or any(each.rules_function or each.policy for each in route_limits)):
         arguments.check_shadow(shadow, [name for each in route_limits for name in each.rules])
+
+
+def _check_policies(policies: Any, key: KeyFunction, route_limits: Sequence[RouteLimit]) -> None:
+    """Raise InvalidRule if policies, or a key, are given and not used."""
+    of_policies = [each for each in route_limits if each.policy is not None]
+    if policies is not None and not of_policies:
+        raise InvalidRule(f"policies needs policy, the name of one of them: {', '.join(loaded(policies))}")
+    if of_policies and address_of(key) is None and all(each.policy or each.is_exempt for each in route_limits):
+        raise InvalidRule("a policy has keys of its own; `key` can only say by by_address(...) how `ip` is found")
 
 
 def _listed(argument: str, given: Any) -> list[Any]:

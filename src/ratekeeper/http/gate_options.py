@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TypedDict, cast
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from ratekeeper.clock import Clock
 from ratekeeper.fallback import OnError
 from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.headers import Headers
-from ratekeeper.http.route_limits import Unidentified
+from ratekeeper.http.policy_limits import Unidentified
+from ratekeeper.http.request_attributes import AttributeFunction
 from ratekeeper.http.routes import CostFunction, Deny, ExemptFunction, Route, SettleFunction
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.notices import Notices
@@ -17,10 +19,16 @@ from ratekeeper.rules import Rules
 from ratekeeper.ruleset import Costs, Shadow
 from ratekeeper.stores.protocol import Store
 
+if TYPE_CHECKING:
+    from ratekeeper.policies import Policies
+
 
 class Options(TypedDict, total=False):
     """The options of every integration besides its `limit`; see `Gate` for what each means."""
 
+    policies: Policies | str | os.PathLike[str] | None
+    policy: str | None
+    attributes: Mapping[str, AttributeFunction]
     routes: Iterable[Route]
     exempt: Iterable[str | ExemptFunction]
     key: KeyFunction
@@ -38,7 +46,7 @@ class Options(TypedDict, total=False):
     store: str | Store
     clock: Clock | None
     prefix: str
-    on_error: OnError
+    on_error: OnError | None
     deadline: float
     enabled: bool
     notices: Notices | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ratekeeper.algorithms import Rule
 from ratekeeper.http.headers import Headers, HeaderWriter
@@ -32,6 +32,13 @@ class HttpLimiter:
         if not self.unlimited:
             return by_name
         return {name: value for name, value in by_name.items() if name not in self.unlimited}
+
+
+class DecidingLimiter(NamedTuple):
+    """A limiter by policy, and the writer of the headers for one decision of it."""
+
+    limiter: Any
+    writer: HeaderWriter
 
 
 BLOCKED = HttpLimiter(None, Headers.off())

@@ -89,11 +89,13 @@ class Outgoing:
             limiter = kind(rules, store if enabled else "memory://", enabled=enabled)
         else:
             _check_alone(limiter, kind, store, headroom, enabled)
+            if limiter.version is not None and key is by_host:
+                example = "lambda request: {'host': request.url.host}"
+                raise InvalidRule(f"a limiter by policy needs a key function that returns attributes: key={example}")
         self.own: Any = None if limiter is limit else limiter  # which was made here and has to be closed
         if not callable(cost):
             arguments.by_name("cost", cost, list(limiter.rules), arguments.check_cost)
         self._limiter: Any = limiter
-        self._rules = limiter.rules
         self._timer = limiter.timer
         self._backoff = Backoff(self._timer)
         self._ledger = Ledger(settle)
@@ -155,8 +157,9 @@ class Outgoing:
             yield from self._ledger.give_back(taken)
 
     def _can_fit(self, cost: Costs) -> bool:
-        costs = arguments.by_name("cost", cost, list(self._rules), arguments.check_cost)
-        return all(costs.get(name, 1) <= rule.limit for name, rule in self._rules.items())
+        rules = self._limiter.rules  # those of a policy may change
+        costs = arguments.by_name("cost", cost, list(rules), arguments.check_cost)
+        return all(costs.get(name, 1) <= rule.limit for name, rule in rules.items())
 
     def _take_now(self, key: Keys, cost: Costs) -> Flow[_Taken]:
         """Take it now or not at all, without a place in a queue, where it might have to wait for others."""

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ratekeeper import arguments
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.chosen_rules import chosen
-from ratekeeper.http.client_keys import KeyFunction, check_function, method_of, of_request, why_none, within
+from ratekeeper.http.client_keys import KeyFunction, address_of, check_function, method_of, of_request, why_none, within
 from ratekeeper.http.headers import Headers
 from ratekeeper.http.http_limiter import BLOCKED, HttpLimiter
+from ratekeeper.http.policy_limits import RoutePolicy, Unidentified
 from ratekeeper.http.request import Reply, Request
-from ratekeeper.http.routes import CostFunction, Deny, Route, SettleFunction, is_rules_function
+from ratekeeper.http.routes import CostFunction, Deny, Route, SettleFunction, is_by_policy, is_rules_function
 from ratekeeper.notices import Kind, Notices
 from ratekeeper.rates import show
 from ratekeeper.ruleset import Shadow
 
 _MAX_LIMITERS = 1000  # for rules that depend on the request; usage is kept in the store
-Unidentified = Literal["shared", "deny", "skip"]
 _log = logging.getLogger("ratekeeper")
 
 
@@ -39,6 +39,7 @@ class RouteLimit:
         unidentified: Unidentified,
         shadow: Shadow,
         make_limiter: Callable[..., HttpLimiter],
+        make_policy_limit: Callable[[Route, Any, bool | tuple[str, ...]], RoutePolicy],
         notices: Notices,
         prefix: str,
         for_asyncio: bool,
@@ -46,7 +47,7 @@ class RouteLimit:
         self.title = route.title
         self._shown = f"route {show(self.title)}" + ("" if prefix == "ratekeeper" else f" under {show(prefix)}")
         self.matcher = route.matcher()
-        self.is_exempt = route.limit is None
+        self.is_exempt = route.limit is None and route.policy is None
         self.unidentified = unidentified
         self.settle = route.settle or settle
         self._name = self.title if route.name is None else route.name
@@ -64,6 +65,7 @@ class RouteLimit:
         self._counted_by = route.key or key, per_method if route.per_method is None else route.per_method
         self.http_limiter: HttpLimiter | None = None
         self.otherwise: HttpLimiter | None = None  # what applies when the rules function fails
+        self.policy: RoutePolicy | None = None
         try:
             self.key = of_request("key", self._counted_by[0], for_asyncio=for_asyncio)
             if self._counted_by[1]:
@@ -76,11 +78,11 @@ class RouteLimit:
                 check_function("deny", self._deny, "the decision", for_asyncio=False)
             if self.settle is not None:
                 check_function("settle", self.settle, "the answer", for_asyncio=for_asyncio)
-            if route.limit is not None and self.rules_function is None:
-                self.http_limiter = self.limiter_of(route.limit)
-                if route.shadow is not None:
-                    arguments.check_shadow(route.shadow, list(self.http_limiter.rules))
-                arguments.by_name("cost", self.cost, list(self.http_limiter.rules), arguments.check_cost)
+            if route.policy is not None or is_by_policy(route.limit):
+                self._check_for_policy(route)
+                self.policy = make_policy_limit(route, route.key or key, self._shadow)
+            elif route.limit is not None and self.rules_function is None:
+                self.http_limiter = self._limiter_for_all(route)
         except InvalidRule as error:
             raise InvalidRule(f"{self._shown}: {error}") from None
         except TypeError as error:
@@ -88,6 +90,25 @@ class RouteLimit:
         # What nearly all applications have: known rules and a known cost, nothing to hold and nothing to settle.
         is_simple = self.http_limiter is not None and not self.http_limiter.shapes
         self.simple = self.http_limiter if is_simple and self.cost_function is None and self.settle is None else None
+
+    def _limiter_for_all(self, route: Route) -> HttpLimiter:
+        """Return the limiter of a route whose rules are the same for all requests."""
+        limiter = self.limiter_of(route.limit)
+        if route.shadow is not None:
+            arguments.check_shadow(route.shadow, list(limiter.rules))
+        arguments.by_name("cost", self.cost, list(limiter.rules), arguments.check_cost)
+        return limiter
+
+    def _check_for_policy(self, route: Route) -> None:
+        if self._counted_by[1]:
+            raise InvalidRule("per_method does not apply to a policy, which counts by its own keys: use {method} there")
+        if route.key is not None and address_of(route.key) is None:
+            raise InvalidRule("a policy has keys of its own; `key` can only say by by_address(...) how `ip` is found")
+        if self.cost_function is None and isinstance(self.cost, Mapping):
+            for each in self.cost.values():
+                arguments.check_cost(each)
+        elif self.cost_function is None:
+            arguments.by_name("cost", self.cost, (), arguments.check_cost)
 
     @property
     def rules(self) -> Iterable[str]:
@@ -102,7 +123,7 @@ class RouteLimit:
         """Tell whether another route counts the same requests together with this one's."""
         if self._counted_by != other._counted_by:
             return False
-        own, others = self.http_limiter, other.http_limiter
+        own, others = self.http_limiter or self.policy, other.http_limiter or other.policy
         if own is not None and others is not None and own.limiter is others.limiter:
             return True
         return (self._name, self._limit) == (other._name, other._limit)

@@ -25,6 +25,7 @@ Deny = DenyFunction | str | None
 ExemptFunction = Callable[[Any], "bool | Awaitable[bool]"]
 Limit = Rules | Limiter | AsyncLimiter | RulesFunction | None
 
+MISSING: Any = object()
 _METHOD = re.compile(r"[A-Za-z]+")
 
 
@@ -38,7 +39,7 @@ class Route:
     """
 
     path: str
-    limit: Limit
+    limit: Limit = MISSING
     """Rules, a limiter, or a function that returns the rules for a request; None means no limit."""
     methods: Collection[str] | None = None
     """The methods, which may include "WEBSOCKET"; None means all."""
@@ -54,8 +55,14 @@ class Route:
     """What a denied request gets: a text, or a function of the request and the decision. See `ratekeeper.http.Gate`."""
     shadow: Shadow | None = None
     """True if the rules, or a list of their names if some of them, are only tried out: they deny nothing."""
+    policy: str | None = None
+    """The name of a policy, in place of `limit`."""
 
     def __post_init__(self) -> None:
+        if self.limit is MISSING:
+            if self.policy is None:
+                raise TypeError("a route needs a limit, which may be None, or a policy")
+            object.__setattr__(self, "limit", None)
         if not isinstance(self.path, str) or not self.path.startswith(("/", "*")):
             raise InvalidRule(f"a route's path must begin with '/', unlike {show(self.path)}")
         if "*" in self.path[:-1]:
@@ -65,8 +72,18 @@ class Route:
         for method in self.methods or ():
             if not isinstance(method, str) or not _METHOD.fullmatch(method):
                 raise InvalidRule(f"route {self.title!r}: {show(method)} is not a method")
+        if self.policy is not None:
+            self._check_policy()
         if self.per_method is not None and not isinstance(self.per_method, bool):
             raise TypeError(f"route {self.title!r}: per_method must be True or False, not {show(self.per_method)}")
+
+    def _check_policy(self) -> None:
+        if not isinstance(self.policy, str):
+            raise TypeError(f"route {self.title!r}: policy must be the name of a policy, not {show(self.policy)}")
+        if self.limit is not None:
+            raise InvalidRule(f"route {self.title!r}: limit and policy cannot be combined")
+        if self.per_method:
+            raise InvalidRule(f"route {self.title!r}: a policy counts by its own keys; write {{method}} into them")
 
     @property
     def title(self) -> str:
@@ -104,6 +121,11 @@ def exemption(text: str) -> Route:
     """Return the route of an exemption such as "/healthz" or "GET /healthz"."""
     method, space, path = text.partition(" ") if isinstance(text, str) else (text, "", "")
     return Route(path.strip(), None, methods=[method]) if space else Route(text, None)
+
+
+def is_by_policy(limit: Any) -> bool:
+    """Tell whether a limit is a limiter by policy."""
+    return isinstance(limit, Limiter | AsyncLimiter) and limit.version is not None
 
 
 def is_rules_function(limit: Any) -> bool:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.apps import AppConfig
@@ -31,13 +32,17 @@ from ratekeeper import stores
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import Admission, Answer, AsyncGate, Gate, Notices, Options, Reply, Route
 from ratekeeper.http.client_keys import KeyFunction
+from ratekeeper.http.policy_limits import loaded
 from ratekeeper.http.reports import Report
-from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_rules_function
+from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_by_policy, is_rules_function
 from ratekeeper.integrations import django_settlement
 from ratekeeper.integrations.wsgi import MAX_HELD, EnvironRequest
 from ratekeeper.rates import show
 from ratekeeper.ruleset import Costs, Shadow
 from ratekeeper.stores import Store
+
+if TYPE_CHECKING:
+    from ratekeeper.policies import Policies
 
 __all__ = [
     "AsyncDjangoRequest",
@@ -100,8 +105,9 @@ class RateLimitMiddleware:
 
 
 def limited(
-    limit: Limit,
+    limit: Limit = None,
     *,
+    policy: str | None = None,
     key: KeyFunction | None = None,
     cost: Costs | CostFunction | None = None,
     settle: SettleFunction | None = None,
@@ -111,23 +117,29 @@ def limited(
 ) -> Callable[[_View], _View]:
     """Limit a view; views with the same `name` share their usage. Other options come from the settings.
 
+    A `policy`, in place of rules, is one of the setting's `policies`, and has one usage wherever it is used.
+
     On a class, use `method_decorator(limited(...), name="dispatch")`.
     """
-    spec = Spec(Route("*", limit, methods, key, cost, settle, name="", shadow=shadow))
+    spec = Spec(Route("*", limit, methods, key, cost, settle, name="", shadow=shadow, policy=policy))
+    if spec.is_by_policy and name is not None:
+        raise TypeError("a policy counts by its own keys, wherever it is used; it has no other name")
     checked: set[Any] = set()
 
     def decorate(view: _View) -> _View:
         is_async = iscoroutinefunction(view)
         kind: Any = AsyncGate if is_async else Gate
         if kind not in checked:  # a method_decorator runs this for each request
-            kind(routes=[spec.route])
+            if policy is None:
+                kind(routes=[spec.route])
             if settings.configured:
-                gate_for(kind)  # raises if the settings are invalid
+                gate_for(kind, spec if spec.is_by_policy else None)  # raises if the settings are invalid
             checked.add(kind)
 
         @functools.wraps(view)
         def call(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            gate = gate_for(kind, spec, _title(request, view) if name is None else name)
+            scope = "" if spec.is_by_policy else _title(request, view) if name is None else name
+            gate = gate_for(kind, spec, scope)
             return (serve_async if is_async else serve)(gate, request, lambda: view(request, *args, **kwargs))
 
         return markcoroutinefunction(call) if is_async else call  # type: ignore[return-value]
@@ -140,6 +152,8 @@ class Spec:
 
     def __init__(self, route: Route) -> None:
         self.route = route
+        self.is_by_policy = route.policy is not None or is_by_policy(route.limit)
+        """Whether it counts by a policy, whose usage is the same for all views."""
 
 
 class DjangoRequest(EnvironRequest):
@@ -268,10 +282,10 @@ def gate_for(kind: Any, spec: Spec | None = None, scope: str = "") -> Any:
     if limit is not None and not is_rules_function(limit):
         options["fallback"] = limit
     options["routes"] = [spec.route]
-    options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{scope}"
-    gate = kind(**options, shares_options=True)
-    gate.share_held_requests(gate_for(kind))
-    return gate
+    options.pop("policy", None)
+    if not spec.is_by_policy:
+        options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{scope}"
+    return kind(**options, shares_options=True, sibling=gate_for(kind))
 
 
 def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
@@ -285,10 +299,11 @@ def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
     for name, value in given.items():
         if isinstance(value, Iterator):  # would be empty for the second gate
             raise TypeError(f"settings.RATEKEEPER[{name!r}] must be a list, not {show(value)}")
-    values = dict(given)
-    for name in _FUNCTIONS:
-        if isinstance(values.get(name), str):
-            values[name] = import_string(values[name])
+    values = {name: _function(each) if name in _FUNCTIONS else each for name, each in given.items()}
+    if isinstance(values.get("attributes"), dict):
+        values["attributes"] = {name: _function(each) for name, each in values["attributes"].items()}
+    if isinstance(values.get("policies"), str | os.PathLike):
+        values["policies"] = _policies(values["policies"])
     url = values.get("store", "memory://")
     if isinstance(url, str) and values.get("enabled", True):
         values["store"] = _store(url, kind is AsyncGate and not url.startswith("memory"))
@@ -303,9 +318,20 @@ def _store(url: str, for_asyncio: bool) -> Store:
     return stores.from_url(url, for_asyncio=for_asyncio)
 
 
+def _function(given: Any) -> Any:
+    return import_string(given) if isinstance(given, str) else given
+
+
+@functools.cache
+def _policies(path: str | os.PathLike[str]) -> Policies:
+    """Return the same policies for all gates."""
+    return loaded(path)
+
+
 def _forget(*, setting: str, **_: Any) -> None:
     if setting == "RATEKEEPER":  # a test has changed it
         gate_for.cache_clear()
+        _policies.cache_clear()
         _store.cache_clear()
 
 

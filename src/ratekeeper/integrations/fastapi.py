@@ -49,7 +49,7 @@ class RateLimit(starlette.RateLimit):
 
     def __init__(
         self,
-        limit: Limit,
+        limit: Limit = None,
         *,
         user: Callable[..., Any] | None = None,
         name: str | None = None,

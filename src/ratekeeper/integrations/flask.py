@@ -25,13 +25,15 @@ from flask import Blueprint, Flask, Request, current_app
 
 from ratekeeper import stores
 from ratekeeper.decision import Decision
+from ratekeeper.errors import InvalidRule
 from ratekeeper.http import Gate, Notices, Route
-from ratekeeper.http.client_keys import KeyFunction, of_request
+from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.gate_options import for_several
 from ratekeeper.http.matching import SWITCHED_OFF
+from ratekeeper.http.policy_limits import loaded
 from ratekeeper.http.routes import CostFunction, Deny, Limit, SettleFunction, is_rules_function
 from ratekeeper.integrations.flask_requests import RateLimitExceeded, admit, answers_preflight, current, is_static, tell
-from ratekeeper.integrations.flask_settings import configured
+from ratekeeper.integrations.flask_settings import configured, with_strategy
 from ratekeeper.integrations.views import Declared, mark, own_limits
 from ratekeeper.integrations.wsgi import MAX_HELD
 from ratekeeper.ruleset import Costs, Shadow
@@ -65,6 +67,8 @@ class RateLimiter:
         self.notices = options.get("notices") or Notices()
         """Counters of the requests that the rules in the store did not decide, and why."""
         self._options = for_several({**options, "notices": self.notices})
+        if self._options.get("policies") is not None:
+            self._options["policies"] = loaded(self._options["policies"])
         _check(self._options)
         self._default = default
         self._application = application
@@ -99,8 +103,9 @@ class RateLimiter:
 
     def limit(
         self,
-        limit: Limit,
+        limit: Limit = None,
         *,
+        policy: str | None = None,
         key: KeyFunction | None = None,
         cost: Costs | CostFunction | None = None,
         settle: SettleFunction | None = None,
@@ -113,10 +118,13 @@ class RateLimiter:
     ) -> ViewLimit:
         """Limit a view, each view of a blueprint or a `with` block; limits with the same `name` share their usage.
 
-        With `override_defaults=False`, the limits of the blueprint and the default apply as well.
+        A `policy`, in place of rules, has one usage wherever it is used. With `override_defaults=False`, the limits of
+        the blueprint and the default apply as well.
         """
+        if policy is not None and name is not None:
+            raise TypeError("a policy counts by its own keys, wherever it is used; it has no other name")
         listed = tuple(methods) if isinstance(methods, list | set | frozenset) else methods  # which can be hashed
-        route = Route("*", limit, listed, key, cost, settle, "", per_method, deny, shadow)
+        route = Route("*", limit, listed, key, cost, settle, "", per_method, deny, shadow, policy)
         return ViewLimit(self, Declared(route, name, override_defaults))
 
     def exempt(self, view: _Limitable) -> _Limitable:
@@ -240,7 +248,11 @@ class _State:
         options["store"] = stores.from_url(store) if isinstance(store, str) else store
         options.setdefault("max_waiters", MAX_HELD)
         self._strategy = strategy
-        routes = [*options.pop("routes", ()), *([] if application is None else [_route(application)])]
+        policy = options.pop("policy", None)
+        if policy is not None and application is not None:
+            raise InvalidRule("application and policy cannot be combined: both are for all requests")
+        for_all = Route("*", policy=policy, name="") if policy is not None else application
+        routes = [*options.pop("routes", ()), *([] if for_all is None else [_route(for_all)])]
         first: Options = {**options, "routes": [self._with_strategy(route) for route in routes]}
         self._first = Gate(**first, shares_options=True)
         self.count_preflights = self._first.count_preflights
@@ -250,8 +262,8 @@ class _State:
         self.defaults: list[ViewLimit] = []
         if default is not None:
             route = _route(default)
-            rules = self._rules(route.limit)
-            if not is_rules_function(rules):
+            rules = with_strategy(route.limit, self._strategy)
+            if rules is not None and not is_rules_function(rules):
                 options["fallback"] = rules
             self.defaults = [ViewLimit(limiter, Declared(replace(route, name=""), route.name or None))]
         self._prefix = options.get("prefix", "ratekeeper")
@@ -262,7 +274,8 @@ class _State:
     def admit(self, own: Request, limit: ViewLimit, scope: str) -> Decision | None:
         """Apply a limit to a request; unless the limit has a name, its usage is that of the scope."""
         declared = limit.declared
-        scope = scope if declared.name is None else declared.name
+        if declared.name is not None or declared.is_by_policy:
+            scope = declared.name or ""
         known = limit.known_as, scope
         gate = self._gates.get(known)
         if gate is None:
@@ -274,33 +287,19 @@ class _State:
 
     def check(self, limit: ViewLimit) -> None:
         """Raise if a limit cannot work with the settings of this application."""
-        replace(limit.declared, route=self._with_strategy(limit.declared.route)).check()
+        if limit.declared.is_by_policy:
+            self._gate(limit.declared, "")
+        else:
+            replace(limit.declared, route=self._with_strategy(limit.declared.route)).check()
 
     def _with_strategy(self, route: Route) -> Route:
-        return replace(route, limit=self._rules(route.limit))
+        return replace(route, limit=with_strategy(route.limit, self._strategy))
 
     def _gate(self, declared: Declared, scope: str) -> Gate:
         route = self._with_strategy(declared.route)
-        options: Options = {**self._options, "routes": [route], "prefix": f"{self._prefix}:{scope}"}
-        gate = Gate(**options, shares_options=True)
-        gate.share_held_requests(self._first)
-        return gate
-
-    def _rules(self, limit: Any) -> Any:
-        """Apply the strategy to rates that name no algorithm."""
-        if self._strategy is None:
-            return limit
-        if is_rules_function(limit):
-            function = of_request("limit", limit, for_asyncio=False)
-            return lambda request: self._rules(function(request))
-        if isinstance(limit, str):
-            parts = (part.strip() for part in limit.replace(",", ";").replace("|", ";").split(";"))
-            return "; ".join(f"{self._strategy} {part}" if part[:1].isdigit() else part for part in parts)
-        if isinstance(limit, Mapping):
-            return {name: self._rules(rule) for name, rule in limit.items()}
-        if isinstance(limit, list | tuple):
-            return [self._rules(rule) for rule in limit]
-        return limit
+        prefix = self._prefix if declared.is_by_policy else f"{self._prefix}:{scope}"
+        options: Options = {**self._options, "routes": [route], "prefix": prefix}
+        return Gate(**options, shares_options=True, sibling=self._first)
 
 
 def _route(limit: Limit | Route) -> Route:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import Headers, Route
-from ratekeeper.http.routes import Limit
+from ratekeeper.http.client_keys import of_request
+from ratekeeper.http.routes import Limit, is_rules_function
 from ratekeeper.rates import show
 
 if TYPE_CHECKING:
@@ -104,3 +105,20 @@ def _with_options(given: dict[str, Any], name: str, options: str) -> Limit | Rou
         argument = name.removeprefix("RATELIMIT_").lower()
         raise InvalidRule(f"{setting} needs {name}; or write {argument}=Route('*', '1/s', {option}={show(value)})")
     return replace(limit if isinstance(limit, Route) else Route("*", limit, name=""), **own)
+
+
+def with_strategy(limit: Any, strategy: str | None) -> Any:
+    """Apply a strategy to rates that name no algorithm."""
+    if strategy is None:
+        return limit
+    if is_rules_function(limit):
+        function = of_request("limit", limit, for_asyncio=False)
+        return lambda request: with_strategy(function(request), strategy)
+    if isinstance(limit, str):
+        parts = (part.strip() for part in limit.replace(",", ";").replace("|", ";").split(";"))
+        return "; ".join(f"{strategy} {part}" if part[:1].isdigit() else part for part in parts)
+    if isinstance(limit, Mapping):
+        return {name: with_strategy(rule, strategy) for name, rule in limit.items()}
+    if isinstance(limit, list | tuple):
+        return [with_strategy(rule, strategy) for rule in limit]
+    return limit

@@ -28,9 +28,14 @@ __all__ = ["RateLimitThrottle"]
 
 
 class RateLimitThrottle(BaseThrottle):
-    """Throttles by user, or by address for anonymous requests; all views with the same `scope` share their usage."""
+    """Throttles by user, or by address for anonymous requests; all views with the same `scope` share their usage.
+
+    With a `policy`, its rules say who is throttled.
+    """
 
     limit: ClassVar[Limit] = None
+    policy: ClassVar[str | None] = None
+    """The name of a policy, in place of `limit`: one of the setting's `policies`, whose own keys count."""
     key: ClassVar[KeyFunction] = first_of(by_user(), by_address())
     cost: ClassVar[Costs | CostFunction] = 1
     shadow: ClassVar[Shadow | None] = None
@@ -43,14 +48,18 @@ class RateLimitThrottle(BaseThrottle):
     def __init_subclass__(cls) -> None:
         """Raise configuration errors where the class is defined."""
         super().__init_subclass__()
-        if cls.limit is not None or cls.scope:
+        if cls.policy is not None:
+            own: Any = cls
+            gate_for(Gate, _spec(own))  # raises if the policy is unknown, or the settings are invalid
+        elif cls.limit is not None or cls.scope:
             Gate(routes=[_route(cls)])
-            gate_for(Gate)  # raises if the settings are invalid
+            gate_for(Gate)
 
     def allow_request(self, request: Request, view: Any) -> bool:
         """Tell whether a request is admitted, and set the headers of its response."""
         cls: Any = type(self)
-        gate: Gate = gate_for(Gate, _spec(cls), cls.scope or cls.__qualname__)
+        spec = _spec(cls)
+        gate: Gate = gate_for(Gate, spec, "" if spec.is_by_policy else cls.scope or cls.__qualname__)
         own = DjangoRequest(request)
         admission = gate.admit(own, correctable=False)
         if admission is None:
@@ -71,6 +80,9 @@ class RateLimitThrottle(BaseThrottle):
 
 
 def _route(cls: type[RateLimitThrottle]) -> Route:
+    if cls.policy is not None:
+        key = None if cls.key is RateLimitThrottle.key else cls.key
+        return Route("*", cls.limit, key=key, cost=cls.cost, name="", shadow=cls.shadow, policy=cls.policy)
     return Route("*", cls.limit or _configured(cls.scope), key=cls.key, cost=cls.cost, name="", shadow=cls.shadow)
 
 

@@ -25,7 +25,7 @@ from ratekeeper.http.asgi_types import Scope
 from ratekeeper.http.client_keys import of_request, within
 from ratekeeper.http.headers import Fields
 from ratekeeper.http.reports import reported
-from ratekeeper.http.routes import Limit
+from ratekeeper.http.routes import Limit, is_by_policy
 from ratekeeper.http.users import user_id
 from ratekeeper.integrations import asgi
 from ratekeeper.integrations.asgi import ScopeRequest
@@ -80,14 +80,18 @@ class RateLimitExceeded(RateLimited, HTTPException):
 class RateLimit:
     """A limit for single endpoints; `limit` and the options are those of `ratekeeper.http.Gate`.
 
-    With a `name`, all endpoints with this limit share their usage; otherwise each endpoint has its own.
+    With a `name`, all endpoints with this limit share their usage; otherwise each endpoint has its own. A `policy` has
+    one usage wherever it is used.
     """
 
-    def __init__(self, limit: Limit, *, name: str | None = None, **options: Unpack[Options]) -> None:
+    def __init__(self, limit: Limit = None, *, name: str | None = None, **options: Unpack[Options]) -> None:
         for option in ("routes", "exempt", "settle"):
             if option in options:
                 raise TypeError(f"{option} is an option of RateLimitMiddleware, not of a limit for single endpoints")
-        if name is None:
+        if options.get("policy") is not None or is_by_policy(limit):
+            if name is not None:
+                raise TypeError("a policy counts by its own keys, wherever it is used; it has no other name")
+        elif name is None:
             options["key"] = within(_endpoint, of_request("key", options.get("key") or by_address()))
         else:
             options["prefix"] = f"{options.get('prefix', 'ratekeeper')}:{name}"
@@ -137,7 +141,7 @@ def _store(url: str) -> Store:
     return stores.from_url(url, for_asyncio=True)
 
 
-def limited(limit: Limit, *, name: str | None = None, **options: Unpack[Options]) -> Callable[[_View], _View]:
+def limited(limit: Limit = None, *, name: str | None = None, **options: Unpack[Options]) -> Callable[[_View], _View]:
     """Limit one endpoint of Starlette or FastAPI, sync or async, whether or not it takes the request."""
     rate_limit = RateLimit(limit, name=name, **options)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ratekeeper import arguments
 from ratekeeper.http import AsyncGate, Gate, Route
+from ratekeeper.http.routes import is_by_policy
 
 _MARK = "ratekeeper_limits"
 
@@ -25,9 +26,15 @@ class Declared:
     def __post_init__(self) -> None:
         arguments.check_switch("override_defaults", self.override_defaults)
 
+    @property
+    def is_by_policy(self) -> bool:
+        """Whether it counts by a policy, whose usage is the same for all views."""
+        return self.route.policy is not None or is_by_policy(self.route.limit)
+
     def check(self, kind: type[Gate | AsyncGate] = Gate) -> None:
-        """Raise if the limit cannot work, whatever the application."""
-        kind(routes=[self.route])
+        """Raise if the limit cannot work, whatever the application. Which policies there are, applications know."""
+        if self.route.policy is None:
+            kind(routes=[self.route])
 
     def replaces_defaults(self, method: str) -> bool:
         """Tell whether the limit replaces the defaults for a request with this method."""

@@ -6,8 +6,7 @@ A version turns the attributes of a request into demands on the store. Its rules
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ratekeeper import arguments
 from ratekeeper.algorithms import Rule
@@ -23,7 +22,7 @@ _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 _InForce = Binding | Word
 _Effect = Mapping[str, _InForce] | Word
 Missing = Literal["error", "shared", "skipped"]
-"""What a missing attribute of a key or a cost means: an error, a key for all such requests, or that the rule is out."""
+"""What a missing attribute means: an error, or a cost of 1 and a key that such requests share, or no rule for them."""
 
 
 class Bound:
@@ -53,6 +52,15 @@ class AppliedRule:
         self.binds = binds
 
 
+class Lack(NamedTuple):
+    """A rule for whose key or cost a request has no attribute."""
+
+    rule: str
+    attribute: str
+    of_cost: bool
+    binds: bool
+
+
 class Applied(list[Demand]):
     """The demands of one call, and what decided about the rules that the store is not asked about."""
 
@@ -62,7 +70,7 @@ class Applied(list[Demand]):
         self.version = version
         self.blocked: list[AppliedRule] = []
         self.blocked_as_a_whole = False
-        self.lacking: list[tuple[AppliedRule, InvalidAttribute]] = []
+        self.lacking: list[Lack] = []
         """The rules whose key or cost could not be found, if that is no error of the call."""
 
     def without(  # noqa: PLR0917 - in the middle of `Version.apply`
@@ -74,16 +82,19 @@ class Applied(list[Demand]):
         cost: int,
         cost_of: Mapping[str, int],
     ) -> tuple[int, Key]:
-        """Return a cost and a key for a rule that cannot find its own; 0 leaves it out."""
+        """Return a cost (1 if it is the cost that is missing) and a key for a rule that lacks an attribute."""
         if missing == "error":
             raise error
-        self.lacking.append((rule, error))
-        if missing == "skipped":
-            return 0, ""
-        amount = 1
-        with suppress(InvalidAttribute):
+        try:
             amount = cost if rule.cost is None and not cost_of else _amount(rule, "hit", texts, cost_of)
-        return amount, rule.key.key(texts, shares=True)
+        except InvalidAttribute as of_cost:
+            self.lacking.append(Lack(rule.name, of_cost.attribute, True, rule.binds))
+            amount = 1
+        try:
+            return amount, rule.key.key(texts)
+        except InvalidAttribute as of_key:
+            self.lacking.append(Lack(rule.name, of_key.attribute, False, rule.binds))
+        return (0, "") if missing == "skipped" else (amount, rule.key.key(texts, shares=True))
 
     def end(self, operation: Operation) -> None:
         """Ask the store nothing if the request is blocked, whatever the store would say."""
@@ -92,8 +103,6 @@ class Applied(list[Demand]):
 
     def again(self, operation: Operation) -> Applied:
         """Return the same demands for another operation."""
-        if operation == "hit":
-            return self
         applied = Applied(self.version)
         applied.blocked, applied.blocked_as_a_whole = self.blocked, self.blocked_as_a_whole
         applied += [demand._replace(operation=operation) for demand in self]
@@ -108,6 +117,33 @@ class PreparedRequest(dict[str, Any]):
 
     __slots__ = ("applied",)
     applied: Applied
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a rule applies, be it only in shadow."""
+        return bool(self.applied or self.applied.blocked)
+
+    @property
+    def keys_of_shapers(self) -> tuple[Any, ...]:
+        """The keys of the rules by which the request may have to wait for its departure."""
+        return tuple((each.binding.name, each.key) for each in self.applied if each.binds and each.binding.rule.shapes)
+
+    @property
+    def keys_by_rule(self) -> dict[str, Key]:
+        """The keys of the rules that decide."""
+        return {each.binding.name: each.key for each in self.applied if each.binds}
+
+    def of_cost_1(self) -> PreparedRequest:
+        """Return the same request with a cost of 1 for each rule that applies."""
+        other = PreparedRequest(self)
+        other.applied = self.applied.again("hit")
+        other.applied[:] = [demand._replace(cost=1) for demand in other.applied]
+        return other
+
+    def leave_out(self, other: PreparedRequest) -> None:
+        """Leave out what another request asks for as well."""
+        known = {(each.binding, each.key) for each in other.applied}
+        self.applied[:] = [each for each in self.applied if (each.binding, each.key) not in known]
 
 
 class OverridesInForce:

@@ -12,7 +12,7 @@ from starlette.routing import Route as Path
 from starlette.staticfiles import StaticFiles
 
 from ratekeeper.integrations.fastapi import RateLimitMiddleware
-from tests.integrations.attacked.limits import LIMIT, OPTIONS, STATIC, shown
+from tests.integrations.attacked.limits import OPTIONS, STATIC, shown
 
 
 def view(name):
@@ -44,7 +44,7 @@ def paths():
     ]
 
 
-limits = Middleware(RateLimitMiddleware, limit=LIMIT, **OPTIONS)
+limits = Middleware(RateLimitMiddleware, **OPTIONS)
 mounted = Starlette(routes=paths(), middleware=[limits])
 cors = Middleware(CORSMiddleware, allow_origins=["*"])
 starlette = Starlette(routes=[Mount("/mounted", mounted), *paths()], middleware=[limits, cors])
@@ -62,4 +62,4 @@ def limited_fastapi():
 
 def wrapped_fastapi():
     """The limits around the framework, instead of inside of it."""
-    return RateLimitMiddleware(GZipMiddleware(fastapi()), LIMIT, **OPTIONS)
+    return RateLimitMiddleware(GZipMiddleware(fastapi()), **OPTIONS)

@@ -72,6 +72,7 @@ SPELLINGS = {
     "up from what is static": lambda path: "/static/.." + path,
     "down and up": lambda path: path + "/x/..",
     "up with a parameter": lambda path: "/other/..;" + path,
+    "out of its first segment": lambda path: f"/{path.split('/')[1]}/../elsewhere",
     "an exempt path behind": lambda path: path + "/../open/x",
     # letters
     "upper case": str.upper,

@@ -7,7 +7,7 @@ from django.views.static import serve
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tests.integrations.attacked.limits import LIMIT, OPTIONS, STATIC, shown
+from tests.integrations.attacked.limits import OPTIONS, STATIC, shown
 
 SECRET_KEY = "for tests"
 ALLOWED_HOSTS = ["*"]
@@ -17,7 +17,7 @@ INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "rest_fr
 MIDDLEWARE = ["django.middleware.common.CommonMiddleware", "ratekeeper.integrations.django.RateLimitMiddleware"]
 DATABASES = {}
 REST_FRAMEWORK = {"UNAUTHENTICATED_USER": None, "DEFAULT_AUTHENTICATION_CLASSES": []}
-RATEKEEPER = {"limit": LIMIT, **OPTIONS}
+RATEKEEPER = OPTIONS
 
 
 def view(name):

@@ -3,10 +3,11 @@
 from flask import Flask, request
 
 from ratekeeper.integrations.flask import RateLimiter
-from tests.integrations.attacked.limits import LIMIT, OPTIONS, STATIC, shown
+from tests.integrations.attacked.limits import OPTIONS, STATIC, shown
 
 app = Flask(__name__, static_folder=STATIC)
-limiter = RateLimiter(app, application=LIMIT, **OPTIONS)
+limit, options = OPTIONS.get("limit"), {name: value for name, value in OPTIONS.items() if name != "limit"}
+limiter = RateLimiter(app, application=limit, **options)
 
 
 @app.route("/login", methods=["GET", "POST"])

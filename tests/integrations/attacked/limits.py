@@ -4,6 +4,8 @@ All applications have the same views. A view answers with its name, so that a te
 each that is protected has a rule of the same name, which admits three requests.
 """
 
+import json
+import os
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,10 +25,15 @@ def claimed(request):
     return unquote(request.header("x-claim")[0])
 
 
-LIMIT = {"other": MANY}
-OPTIONS = {
+COMMON = {
     "key": by_header("x-client"),
     "exempt": ["/healthz", "GET /open/*"],
+    "store": MemoryStore(),  # one for all applications of the process
+}
+OF_CLAIMS = [Route("/named", lambda request: {claimed(request): ONE}), Route("/keyed", {"keyed": ONE}, key=claimed)]
+BY_ROUTES = {
+    **COMMON,
+    "limit": {"other": MANY},
     "routes": [
         Route("/login", {"login": THREE}, methods=["POST"]),
         Route("/users/{id}", {"user": THREE}),
@@ -35,11 +42,36 @@ OPTIONS = {
         Route("/any/*", {"any": THREE}),
         Route("/static/big.txt", {"file": THREE}),
         Route("/mine", {"mine": THREE}, key=by_address()),
-        Route("/named", lambda request: {claimed(request): ONE}),
-        Route("/keyed", {"keyed": ONE}, key=claimed),
+        *OF_CLAIMS,
     ],
-    "store": MemoryStore(),  # one for all applications of the process
 }
+
+
+def rule(name, path, key="{header:x-client}", limit=3, **when):
+    """A rule of the policy that says the same as the routes."""
+    return {"name": name, "limit": f"fixed-window {limit}/400d", "key": key, "when": {"path": path} | when}
+
+
+POLICY = {
+    "rules": [
+        rule("login", "/login", method="POST"),
+        rule("user", "/users/*"),
+        rule("slack", "/slack"),
+        rule("any", "/any/*"),
+        rule("file", "/static/big.txt"),
+        rule("mine", "/mine", key="{ip}"),
+        rule("other", "*", limit=1_000_000),
+    ],
+    "overrides": [{"when": {"path": "/any/cheap"}, "limits": {"any": "unlimited"}}],
+}
+BY_POLICY = {
+    **COMMON,
+    "policies": json.dumps({"policies": {"attacked": POLICY}}),
+    "policy": "attacked",
+    "routes": OF_CLAIMS,
+}
+OPTIONS = BY_POLICY if os.environ.get("ATTACKED_BY") == "policy" else BY_ROUTES
+"""The environment says how the limits are given."""
 
 
 def shown(view):

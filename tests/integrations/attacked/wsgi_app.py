@@ -5,7 +5,7 @@ import posixpath
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
 from ratekeeper.integrations.wsgi import RateLimitMiddleware
-from tests.integrations.attacked.limits import LIMIT, OPTIONS, shown
+from tests.integrations.attacked.limits import OPTIONS, shown
 
 VIEWS = {f"/{name}": name for name in ("slack", "mine", "named", "keyed", "other")}
 VIEWS |= {"/any/cheap": "cheap", "/healthz": "health", "/static/big.txt": "file"}
@@ -32,5 +32,5 @@ def application(environ, start_response):
     return [shown(view).encode()]
 
 
-limited = RateLimitMiddleware(application, LIMIT, **OPTIONS)
-app = DispatcherMiddleware(limited, {"/mounted": RateLimitMiddleware(application, LIMIT, **OPTIONS)})
+limited = RateLimitMiddleware(application, **OPTIONS)
+app = DispatcherMiddleware(limited, {"/mounted": RateLimitMiddleware(application, **OPTIONS)})
