@@ -298,7 +298,7 @@ MAY_IMPORT = {
         "algorithms errors fallback http.chosen_rules policies.conditions policies.documents policies.mistakes "
         "policies.model policies.templates rates rules spelling"
     ),
-    "policies.overrides": "policies.attributes policies.conditions",
+    "policies.overrides": "http.url_paths policies.attributes policies.conditions",
     "policies.runtime_overrides": (
         "policies.build policies.conditions policies.documents policies.mistakes policies.model rates spelling"
     ),

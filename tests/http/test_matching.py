@@ -1,6 +1,7 @@
 """Which limits apply to a request, however its path and method are written."""
 
 import re
+import string
 
 import pytest
 from hypothesis import example, given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from ratekeeper import FixedWindow, InvalidRule
 from ratekeeper.http import Answer, AsyncGate, Gate, Route, by_path, combine
-from ratekeeper.http.url_paths import below, exact_test, lenient_test, normalized
+from ratekeeper.http.url_paths import below, exact_test, folded, lenient_test, normalized
 from ratekeeper.testing import ManualClock
 from tests.faces import loop
 from tests.http.requests import a_request
@@ -57,6 +58,21 @@ def charged(gate, path, method="GET", root_path=""):
 )
 def test_a_normalized_path_has_nothing_that_applications_ignore(path, normal):
     assert normalized(path) == normal
+
+
+def test_what_a_pattern_that_ignores_case_takes_for_a_letter_is_folded_to_it():
+    characters = "".join(map(chr, range(0x110000)))
+    taken = {letter: re.findall(letter, characters, re.IGNORECASE) for letter in string.ascii_lowercase}
+    assert sum(map(len, taken.values())) >= 2 * 26 + 4
+    assert {letter: {*map(folded, each)} for letter, each in taken.items()} == {letter: {letter} for letter in taken}
+
+
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [("/Stra\u00dfe", "/STRASSE"), ("/café", "/CAFE\u0301"), ("/\u03a3", "/\u03c2"), ("/\u0130", "/i")],
+)
+def test_paths_that_some_application_takes_for_the_same_are_folded_to_one(one, another):
+    assert folded(one) == folded(another)
 
 
 @given(st.text("ab./\\ \n%;é", max_size=12))

@@ -97,6 +97,15 @@ def test_an_answer_without_headers_gets_them():
     ]
 
 
+def test_headers_that_can_be_read_only_once_are_kept():
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": iter([(b"x-ratelimit-limit", b"7")])})
+        await send({"type": "http.response.body"})
+
+    headers = serve(RateLimitMiddleware(app, ONE), a_scope())[0]["headers"]
+    assert [value for name, value in headers if name == b"x-ratelimit-limit"] == [b"7"]
+
+
 def test_all_headers_can_be_off():
     middleware = RateLimitMiddleware(hello, ONE, headers=Headers.off())
     assert serve(middleware, a_scope()) == MESSAGES

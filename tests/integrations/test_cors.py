@@ -20,6 +20,7 @@ from ratekeeper import FixedWindow
 from ratekeeper.integrations import asgi, fastapi, starlette
 from ratekeeper.integrations import django as django_integration
 from ratekeeper.integrations import flask as flask_integration
+from tests.integrations.attacked.asgi_app import KeepsTheApplication
 
 django.setup()
 
@@ -110,6 +111,23 @@ def test_preflights_are_counted_if_asked_for(make):
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert inner.state.ran == []
     assert ask(app, "GET", headers={"Origin": PAGE}).headers["access-control-allow-origin"] == PAGE
+
+
+def derived_cors(**options):
+    return without_cors(Middleware(KeepsTheApplication, **POLICY), **options)
+
+
+def derived_cors_around(**options):
+    app = served(Starlette(routes=routes()))
+    return asgi.RateLimitMiddleware(KeepsTheApplication(app, **POLICY), TWO, **options), app
+
+
+@pytest.mark.parametrize("make", [derived_cors, derived_cors_around], ids=lambda make: make.__name__)
+def test_what_a_class_derived_from_cors_passes_on_is_counted(make):
+    app, inner = make()
+    answers = [ask(app, "OPTIONS", headers=PREFLIGHT) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert inner.state.ran == ["OPTIONS", "OPTIONS"]
 
 
 def test_pages_of_other_origins_get_no_permission():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ratekeeper.http.request import Request, root_of
 from ratekeeper.http.route_limits import RouteLimit
-from ratekeeper.http.url_paths import normalized
+from ratekeeper.http.url_paths import folded, normalized
 from ratekeeper.notices import Notices
 
 NOT_CONFIGURED = "no limit is configured; pass a limit or routes"
@@ -29,10 +29,10 @@ class RouteTable:
     def find(self, request: Request) -> Sequence[RouteLimit]:
         """Return the routes whose limits apply, nearly always one."""
         method, path, root = request.method.upper(), request.path, root_of(request)
-        read = normalized(path).casefold()
+        read = folded(normalized(path))
         is_usual = read == path  # such a path matches the same routes as written and as read
         # A pattern may also include the path that the application is mounted at.
-        full, full_read = (root + path, normalized(root + path).casefold()) if root else (path, read)
+        full, full_read = (root + path, folded(normalized(root + path))) if root else (path, read)
         written_as: RouteLimit | None = None
         read_as: RouteLimit | None = None
         for methods, is_path, may_be_path, is_exempt, each in self._routes:

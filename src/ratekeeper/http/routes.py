@@ -112,7 +112,7 @@ class Matcher(NamedTuple):
     is_path: PathTest
     """Whether a path matches as it is written."""
     may_be_path: PathTest
-    """Whether a path, normalized and casefolded, may be read as one that matches."""
+    """Whether a path, normalized and folded, may be read as one that matches."""
     is_all: bool
     """Whether every request matches."""
 

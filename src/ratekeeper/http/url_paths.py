@@ -37,6 +37,22 @@ def normalized(path: str) -> str:
     return "/" + "/".join(segments)
 
 
+def folded(path: str) -> str:
+    """Return the path with one letter for all that an application may take for the same.
+
+    Patterns that ignore case take more letters for an i than casefold does, and file systems compose accents.
+
+    >>> folded("/L\u0130ST") == folded("/l\u0131st") == folded("/list")
+    True
+    """
+    if path.isascii():  # nearly always
+        return path.lower()
+    import unicodedata
+
+    decomposed = unicodedata.normalize("NFD", path).upper().casefold()
+    return unicodedata.normalize("NFC", decomposed.replace("i\u0307", "i"))
+
+
 def below(root: str, path: str) -> str:
     """Return a path as an application mounted at `root` sees it, if the path begins with that."""
     if root and path.startswith(root) and path[len(root) :][:1] in ("", "/"):
@@ -51,11 +67,11 @@ def exact_test(pattern: str) -> PathTest:
 
 
 def lenient_test(pattern: str) -> PathTest:
-    """Return a function that tells whether a path, normalized and casefolded, may be read as matching this pattern."""
+    """Return a function that tells whether a path, normalized and folded, may be read as matching this pattern."""
     pattern = _OPEN_END.sub("*", pattern)
     start = pattern.removesuffix("*")
     is_open = start != pattern
-    begins = normalized(start).casefold()
+    begins = folded(normalized(start))
     if not is_open or not start.endswith("/") or begins == "/":
         return _test(begins, is_open=is_open)
     itself, under = _test(begins), _test(f"{begins}/", is_open=True)

@@ -227,7 +227,7 @@ def _telling(report: Report, send: Send) -> Send:
 
     def tell(message: Message) -> Awaitable[None]:  # not a coroutine, which would cost time for every chunk of a stream
         if message["type"] in ("http.response.start", "websocket.accept"):
-            given = message.get("headers") or ()
+            given = [*(message.get("headers") or ())]  # which may be an iterator
             own = report.encoded_fields()
             for name, _ in given:
                 if name in _NAMES:

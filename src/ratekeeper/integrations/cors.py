@@ -14,6 +14,8 @@ from typing import Any
 
 from ratekeeper.http.asgi_types import AsgiApp, Receive, Scope, Send
 
+_ANSWER = "ratekeeper.cors.answer"  # the key in the scope for what is behind the CORSMiddleware
+
 
 class Cors:
     """The CORS policy that an application has inside, if any. It is looked for when it is needed first."""
@@ -42,19 +44,26 @@ class Cors:
         """Return an application that answers like `answer`, with the headers of CORS."""
         if self._middleware is None:
             return answer
-        alone = copy.copy(self._middleware)
-        alone.app = answer
-        return alone  # type: ignore[no-any-return]
+        return lambda scope, receive, send: self._middleware({**scope, _ANSWER: answer}, receive, send)
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    await scope[_ANSWER](scope, receive, send)
 
 
 def _middleware_of(app: Any) -> Any:
-    """Return the CORSMiddleware that an application is, or has inside."""
+    """Return a CORSMiddleware like the one that an application is, or has inside, with nothing but `_answer` behind it.
+
+    A class derived from it may keep the application anywhere, so only one that has not been created yet is known to.
+    """
     known = sys.modules.get("starlette.middleware.cors")  # without which there is none
     while known is not None and app is not None:
-        if isinstance(app, known.CORSMiddleware):
-            return app
+        if type(app) is known.CORSMiddleware:
+            alone = copy.copy(app)
+            alone.app = _answer
+            return alone
         for each in getattr(app, "user_middleware", ()):  # of an application that creates them when it starts
             if isinstance(each.cls, type) and issubclass(each.cls, known.CORSMiddleware):
-                return each.cls(app, *each.args, **each.kwargs)
+                return each.cls(_answer, *each.args, **each.kwargs)
         app = getattr(app, "app", None)
     return None

@@ -12,7 +12,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ratekeeper.http.address import IpNetwork, parse_address
-from ratekeeper.http.url_paths import normalized
+from ratekeeper.http.url_paths import folded, normalized
 from ratekeeper.policies.attributes import Texts, known_name
 
 Size = tuple[int, int]
@@ -83,7 +83,7 @@ class Patterns:
     def match(self, name: str, text: str) -> bool:
         """Tell whether one of the patterns matches."""
         if name == "path":
-            text = text.casefold()
+            text = folded(text)
         return (
             text in self.texts
             or (bool(self.wildcards) and any(_fits(pieces, text) for pieces in self.wildcards))
@@ -126,7 +126,7 @@ def _as_compared(name: str, pattern: str) -> list[str]:
         return [pattern.upper()]
     if name != "path":
         return [pattern]
-    path = normalized(pattern).casefold()
+    path = folded(normalized(pattern))
     return [path, path[:-2]] if path.endswith("/*") and path != "/*" else [path]
 
 

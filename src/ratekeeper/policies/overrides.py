@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ratekeeper.http.url_paths import folded
 from ratekeeper.policies.attributes import Texts
 from ratekeeper.policies.conditions import Patterns, Size, When, networks_around
 
@@ -55,7 +56,7 @@ class OverrideTable:
         for name, by_text in self._by_text.items():
             text = attributes.get(name)
             if text is not None:
-                positions = by_text.get(text.casefold() if name == "path" else text)
+                positions = by_text.get(folded(text) if name == "path" else text)
                 if positions is not None:
                     found.append(positions)
         for name, by_size in self._by_network.items():

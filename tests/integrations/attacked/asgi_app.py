@@ -46,6 +46,19 @@ def paths():
 
 limits = Middleware(RateLimitMiddleware, **OPTIONS)
 mounted = Starlette(routes=paths(), middleware=[limits])
+
+
+class KeepsTheApplication(CORSMiddleware):
+    """Keeps the application under a name of its own, and sends it all requests."""
+
+    def __init__(self, app, **options):
+        super().__init__(app, **options)
+        self.inner = app
+
+    async def __call__(self, scope, receive, send):
+        await self.inner(scope, receive, send)
+
+
 cors = Middleware(CORSMiddleware, allow_origins=["*"])
 starlette = Starlette(routes=[Mount("/mounted", mounted), *paths()], middleware=[limits, cors])
 
@@ -57,9 +70,9 @@ def fastapi(**options):
 
 
 def limited_fastapi():
-    return fastapi(middleware=[limits])
+    return fastapi(middleware=[limits, Middleware(KeepsTheApplication)])
 
 
 def wrapped_fastapi():
     """The limits around the framework, instead of inside of it."""
-    return RateLimitMiddleware(GZipMiddleware(fastapi()), **OPTIONS)
+    return RateLimitMiddleware(KeepsTheApplication(GZipMiddleware(fastapi())), **OPTIONS)

@@ -80,6 +80,10 @@ SPELLINGS = {
     "full-width letters": lambda path: (
         "/" + "".join(quote(chr(ord(each) + 0xFEE0)) if each.isalpha() else each for each in path[1:])
     ),
+    "an i with a dot for each i": lambda path: path.replace("i", "%c4%b0"),
+    "an i without a dot for each i": lambda path: path.replace("i", "%c4%b1"),
+    "a long s for each s": lambda path: path.replace("s", "%c5%bf"),
+    "a Kelvin sign for each k": lambda path: path.replace("k", "%e2%84%aa"),
     "a combining accent": lambda path: path + "%cc%81",
     # the whole address
     "with the scheme and the host": lambda path: "http://localhost" + path,

@@ -35,7 +35,7 @@ class Users(APIView):
 
 
 urlpatterns = [
-    path("login", login),
+    re_path(r"(?i)^login$", login),
     path("users/<str:id>", Users.as_view()),
     re_path(r"(?i)^slack/*$", view("slack")),
     path("any/cheap", view("cheap")),
