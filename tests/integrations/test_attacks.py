@@ -55,6 +55,7 @@ TARGETS = {
         ("",),
     ),
 }
+WITH_WEBSOCKETS = [name for name in TARGETS if name.startswith(("Starlette", "FastAPI", "around FastAPI"))]
 PROTECTED = {
     "login": ("POST", "/login"),
     "user": ("GET", "/users/7"),
@@ -114,6 +115,20 @@ def test_a_protected_view_that_is_used_up_runs_for_no_disguise(target, client):
             if view_of(attacks.ask(server.port, request, own), request) == "login"
         }
         assert ran == set()
+
+
+@pytest.mark.parametrize("target", WITH_WEBSOCKETS, indirect=True)
+def test_a_websocket_that_is_used_up_is_accepted_for_no_other_spelling(target, client):
+    server, mounts = target
+
+    def is_accepted(request):
+        return attacks.ask(server.port, request, own, head_only=True)[9:12] == b"101"
+
+    for mount in mounts:
+        own = f"{client} {mount}"
+        plain = attacks.handshake(f"{mount}/chat/live")
+        assert [is_accepted(plain) for _ in range(4)] == [True] * 3 + [False]
+        assert {name for name, request in attacks.handshakes(f"{mount}/chat/live") if is_accepted(request)} == set()
 
 
 def test_a_client_that_is_known_by_its_address_is_nobody_else_by_its_headers_or_bodies(target, client):

@@ -7,7 +7,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
-from starlette.routing import Mount
+from starlette.routing import Mount, WebSocketRoute
 from starlette.routing import Route as Path
 from starlette.staticfiles import StaticFiles
 
@@ -26,6 +26,12 @@ class Login(HTTPEndpoint):
     get, post = (staticmethod(view(name)) for name in ("form", "login"))
 
 
+async def chat(websocket):
+    await websocket.accept()
+    await websocket.send_text(shown("chat"))
+    await websocket.close()
+
+
 def paths():
     return [
         Path("/login", Login),
@@ -39,6 +45,7 @@ def paths():
         Path("/keyed", view("keyed")),
         Path("/other", view("other")),
         Path("/healthz", view("health")),
+        WebSocketRoute("/chat/live", chat),
         Path("/open/{rest:path}", view("open")),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]

@@ -135,6 +135,21 @@ HEADERS = {
 }
 
 
+# Other ways to ask for a WebSocket.
+HANDSHAKES = {
+    "in upper case": (b"Upgrade: websocket", b"UPGRADE: WEBSOCKET"),
+    "or something else": (b"Upgrade: websocket", b"Upgrade: h2c, websocket"),
+    "twice": (b"Upgrade: websocket", b"Upgrade: websocket\r\nUpgrade: websocket"),
+    "of an old version": (b"Version: 13", b"Version: 8"),
+    "without a version": (b"Sec-WebSocket-Version: 13\r\n", b""),
+    "of a protocol": (b"Version: 13", b"Version: 13\r\nSec-WebSocket-Protocol: chat"),
+    "with an extension": (b"Version: 13", b"Version: 13\r\nSec-WebSocket-Extensions: permessage-deflate"),
+    "from a page": (b"Version: 13", b"Version: 13\r\nOrigin: https://page.example"),
+    "in HTTP/1.0": (b"HTTP/1.1", b"HTTP/1.0"),
+    **{f"with {method}": (b"GET ", method.encode() + b" ") for method in ("get", "POST", "HEAD", "OPTIONS", "CONNECT")},
+}
+
+
 # Headers that say who the client is, or that a server or the limits may trip over. Each is tried on a client who is
 # known by the address of the socket and has used up what it has.
 CLAIMS = {
@@ -281,6 +296,24 @@ def preflights(method: str, path: str) -> Iterator[tuple[str, bytes]]:
     yield "a body", head("OPTIONS", path, *lines, "Content-Length: 3") + b"\r\nabc"
 
 
+def handshakes(path: str) -> Iterator[tuple[str, bytes]]:
+    """Every way to ask for a WebSocket at a path."""
+    for name, spell in SPELLINGS.items():
+        yield name, handshake(spell(path))
+    for name, (usual, unusual) in HANDSHAKES.items():
+        yield name, handshake(path).replace(usual, unusual)
+        yield f"{name}, and a newline", handshake(path + "%0a").replace(usual, unusual)
+    for name, header in HEADERS.items():
+        for sent in (path, "/open/x"):
+            yield f"{sent} with {name}", handshake(sent, header.format(method="GET", path=path))
+
+
+def handshake(target: str, *headers: str) -> bytes:
+    """A request for a WebSocket, without the line that ends it."""
+    lines = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+    return head("GET", target, *lines, *headers).replace(b"Connection: close", b"Connection: Upgrade")
+
+
 def other_spellings(path: str) -> Iterator[tuple[str, bytes]]:
     """Every way to ask for something that is not quite this path."""
     for name, spell in SPELLINGS.items():
@@ -294,8 +327,8 @@ def head(method: str, target: str, *headers: str) -> bytes:
     return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
 
 
-def ask(port: int, request: bytes, client: str, patience: float = 30) -> bytes:
-    """Send a request as it is, in the name of a client, and return all of the answer that comes."""
+def ask(port: int, request: bytes, client: str, patience: float = 30, *, head_only: bool = False) -> bytes:
+    """Send a request as it is, in the name of a client; return all of the answer that comes, or its head at least."""
     start, end, body = request.partition(b"\r\n\r\n")
     if not end:
         start = start.removesuffix(b"\r\n")
@@ -305,6 +338,8 @@ def ask(port: int, request: bytes, client: str, patience: float = 30) -> bytes:
             connection.sendall(b"%b\r\nX-Client: %b\r\n\r\n%b" % (start, client.encode(), body))
             while more := connection.recv(65_536):
                 answer += more
+                if head_only and b"\r\n\r\n" in answer:
+                    break
         except (ConnectionError, TimeoutError):  # it was refused, or the server waits for more of it
             pass
         return answer
