@@ -61,6 +61,7 @@ def test_an_observer_is_told_of_each_hit_and_wait_and_of_nothing_else(make, told
     limiter.take("a")
     with pytest.raises(RateLimited):
         limiter.wait("a", timeout=0)
+    limiter.close()
     admitted, denied = [("hit", [(name, "a", 1)], allowed, name) for allowed in (True, False)]
     waits = [("wait", *admitted[1:]), ("wait", *denied[1:])]
     assert told.calls == [admitted, waits[0], denied, denied, admitted, waits[1]]

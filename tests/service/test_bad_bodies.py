@@ -60,7 +60,7 @@ def test_an_unknown_field_is_told_with_those_that_there_are(service):
     assert answer.status_code == 400
     assert answer.json()["detail"] == (
         "windowSeconds: unknown field; the fields are algorithm, limit, window, capacity, refill_rate, leak_rate, "
-        "mode, key, cost, rule, rules, keys"
+        "mode, key, cost, rule, rules, keys, policy, attributes"
     )
 
 
