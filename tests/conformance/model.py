@@ -187,7 +187,8 @@ class SlidingWindowLog(Model):
             cost -= returned
             if units > returned:
                 kept.append((time, units - returned))
-        self.log = kept[::-1]
+        if sum(units for _, units in kept) < self.used(clock):  # otherwise a store may keep what has expired
+            self.log = kept[::-1]
 
     def expire(self, clock: int) -> None:
         self.log = [(time, units) for time, units in self.log if clock < time + self.window]
