@@ -315,7 +315,7 @@ def test_a_cost_is_corrected_and_a_request_is_held_in_process():
     async def main():
         limit = RateLimit({"tokens": FixedWindow(10, "400 days")}, cost=3)
         await limit.correct(await limit.admit(a_connection()), 5)
-        shaped = RateLimit("leaky-bucket 1000/s burst 5 shaping")
+        shaped = RateLimit("leaky-bucket 5/s burst 5 shaping")
         await shaped.admit(a_connection())
         held = await shaped.admit(a_connection())
         return (await limit.admit(a_connection())).decision.remaining, held.decision.delay > 0
