@@ -181,10 +181,11 @@ class _FailedGate(AsyncGate):
         raise self._error.with_traceback(None)  # each time anew, or it would grow
 
     async def fail_startup(self, receive: Receive, send: Send) -> None:
-        """Tell the server that the application cannot start, and why."""
+        """Tell the server that the application cannot start, and why; test clients raise the error."""
         await receive()  # lifespan.startup
         message = f"{type(self._error).__name__}: {self._error}"
         await send({"type": "lifespan.startup.failed", "message": message})
+        raise self._error.with_traceback(None)
 
 
 def _is_built_by_starlette() -> bool:
