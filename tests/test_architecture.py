@@ -47,6 +47,7 @@ FRAMEWORKS = {  # what each integration needs besides ratekeeper
     "django_settlement": {"asgiref"},
     "flask_settings": set(),
     "views": set(),
+    "decorator_order": set(),
     "postponing": set(),
     "celery": {"celery"},
     "arq": {"arq"},
@@ -271,13 +272,13 @@ MAY_IMPORT = {
     "http.users": "",
     "http.gate_options": (
         "clock fallback http.client_keys http.headers http.policy_limits http.request_attributes http.routes limiter "
-        "notices policies rules ruleset stores.protocol"
+        "notices policies rates rules ruleset spelling stores.protocol"
     ),
     "http.gate": (
         "arguments clock errors fallback flows http.admission http.admitting http.client_keys http.exemptions "
-        "http.headers http.held_requests http.limiter_maker http.matching http.policy_limits http.problem "
-        "http.reports http.request http.request_attributes http.route_limits http.routes keys limiter notices "
-        "policies rates rules ruleset stores.protocol"
+        "http.gate_options http.headers http.held_requests http.limiter_maker http.matching http.policy_limits "
+        "http.problem http.reports http.request http.request_attributes http.route_limits http.routes keys limiter "
+        "notices policies rates rules ruleset stores.protocol"
     ),
     "http.backoff": "clock forks",
     "http.settlement": "errors flows reservations ruleset",
@@ -329,20 +330,22 @@ MAY_IMPORT = {
     "integrations.wsgi": "http http.headers http.reports http.request http.routes",
     "integrations.starlette": (
         "decision errors http http.asgi_types http.client_keys http.headers http.reports http.routes http.users "
-        "integrations integrations.asgi stores"
+        "integrations integrations.asgi integrations.decorator_order stores"
     ),
     "integrations.fastapi": "http http.problem http.routes integrations integrations.starlette rates",
     "integrations.views": "arguments http http.routes",
-    "integrations.flask_settings": "errors http http.client_keys http.routes rates",
+    "integrations.decorator_order": "",
+    "integrations.flask_settings": "errors http http.client_keys http.routes rates spelling",
     "integrations.flask_requests": "decision errors http http.reports integrations.wsgi",
     "integrations.flask": (
         "decision errors http http.client_keys http.gate_options http.matching http.policy_limits http.routes "
-        "integrations.flask_requests integrations.flask_settings integrations.views integrations.wsgi ruleset stores"
+        "integrations.decorator_order integrations.flask_requests integrations.flask_settings integrations.views "
+        "integrations.wsgi rates ruleset stores"
     ),
     "integrations.django_settlement": "http integrations.wsgi",
     "integrations.django": (
-        "errors http http.client_keys http.policy_limits http.reports http.routes integrations.django_settlement "
-        "integrations.wsgi policies rates ruleset stores"
+        "errors http http.client_keys http.gate_options http.policy_limits http.reports http.routes "
+        "integrations.django_settlement integrations.wsgi policies rates ruleset stores"
     ),
     "integrations.rest_framework": "errors http http.client_keys http.routes integrations.django ruleset",
     "integrations.transports": "http.outgoing http.settlement limiter rules ruleset stores",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ratekeeper import arguments
 from ratekeeper.clock import Clock, wall_clock
@@ -20,6 +20,7 @@ from ratekeeper.http.admission import Admission, correct, leave, look_after, set
 from ratekeeper.http.admitting import UNKNOWN, decide, decide_by_all
 from ratekeeper.http.client_keys import KeyFunction, address_of, by_address
 from ratekeeper.http.exemptions import Exemptions
+from ratekeeper.http.gate_options import Options, no_option
 from ratekeeper.http.headers import Headers
 from ratekeeper.http.held_requests import HeldRequests
 from ratekeeper.http.limiter_maker import LimiterMaker
@@ -86,15 +87,18 @@ class _Gate:
         notices: Notices | None = None,
         shares_options: bool = False,
         sibling: _Gate | None = None,
+        **unknown: NoReturn,
     ) -> None:
         """With `shares_options`, the options are those of several gates, and not each has to have an effect here.
 
         A sibling has the same options: held requests are counted together, and a policy has one limiter for both.
         """
+        for option in unknown:
+            raise no_option(option, ["limit", *Options.__annotations__])
         if unidentified not in ("shared", "deny", "skip"):
             raise InvalidRule(f"unidentified must be 'shared', 'deny' or 'skip', not {show(unidentified)}")
         if not isinstance(headers, Headers):
-            raise TypeError(f"headers must be Headers(...), not {show(headers)}")
+            raise TypeError(f"headers must be Headers(...), or Headers.off() for none, not {show(headers)}")
         arguments.check_switch("enabled", enabled)
         arguments.check_switch("per_method", per_method)
         arguments.check_switch("count_preflights", count_preflights)
@@ -338,5 +342,5 @@ def _routes(given: Any) -> list[Route]:
     routes = _listed("routes", given)
     for index, route in enumerate(routes):
         if not isinstance(route, Route):
-            raise TypeError(f"routes[{index}] must be a Route, not {show(route)}")
+            raise TypeError(f"routes[{index}] must be a Route such as Route('/login', '5/minute'), not {show(route)}")
     return routes

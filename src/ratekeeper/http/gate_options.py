@@ -15,8 +15,10 @@ from ratekeeper.http.request_attributes import AttributeFunction
 from ratekeeper.http.routes import CostFunction, Deny, ExemptFunction, Route, SettleFunction
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.notices import Notices
+from ratekeeper.rates import show
 from ratekeeper.rules import Rules
 from ratekeeper.ruleset import Costs, Shadow
+from ratekeeper.spelling import nearest
 from ratekeeper.stores.protocol import Store
 
 if TYPE_CHECKING:
@@ -50,6 +52,13 @@ class Options(TypedDict, total=False):
     deadline: float
     enabled: bool
     notices: Notices | None
+
+
+def no_option(option: object, options: Iterable[str]) -> TypeError:
+    """Return the error for an option that there is not, with those that there are."""
+    meant = nearest(option, options)
+    hint = "" if meant is None else f" (did you mean {meant!r}?)"
+    return TypeError(f"there is no option {show(option)}{hint}; the options are {', '.join(options)}")
 
 
 def for_several(options: Options) -> Options:

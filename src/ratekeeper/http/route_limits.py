@@ -74,8 +74,7 @@ class RouteLimit:
                 self.cost_function = of_request("cost", given, for_asyncio=for_asyncio)
             if is_rules_function(route.limit):
                 self.rules_function = of_request("limit", route.limit, for_asyncio=for_asyncio)
-            if self._deny is not None and not isinstance(self._deny, str):
-                check_function("deny", self._deny, "the decision", for_asyncio=False)
+            _check_deny(self._deny)
             if self.settle is not None:
                 check_function("settle", self.settle, "the answer", for_asyncio=for_asyncio)
             if route.policy is not None or is_by_policy(route.limit):
@@ -96,7 +95,7 @@ class RouteLimit:
         limiter = self.limiter_of(route.limit)
         if route.shadow is not None:
             arguments.check_shadow(route.shadow, list(limiter.rules))
-        arguments.by_name("cost", self.cost, list(limiter.rules), arguments.check_cost)
+        _check_cost(self.cost, limiter)
         return limiter
 
     def _check_for_policy(self, route: Route) -> None:
@@ -235,3 +234,21 @@ class RouteLimit:
         if what not in self._logged:
             self._logged.add(what)
             _log.warning("%s: %s; this is logged once", self._shown, what, exc_info=error)
+
+
+def _check_deny(deny: Any) -> None:
+    if deny is None or isinstance(deny, str):
+        return
+    if not callable(deny):
+        raise TypeError(f"deny must be a text, or a function that returns a Reply, not {show(deny)}")
+    check_function("deny", deny, "the decision", for_asyncio=False)
+
+
+def _check_cost(cost: Any, limiter: HttpLimiter) -> None:
+    """Raise unless rules can admit a cost that is the same for all requests."""
+    costs = arguments.by_name("cost", cost, list(limiter.rules), arguments.check_cost)
+    for name, rule in limiter.enforced.items():
+        if costs.get(name, 1) > rule.limit:
+            raise InvalidRule(
+                f"cost {costs[name]} is above the limit of {rule.text!r}, so every request would be denied"
+            )

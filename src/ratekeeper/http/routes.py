@@ -63,10 +63,7 @@ class Route:
             if self.policy is None:
                 raise TypeError("a route needs a limit, which may be None, or a policy")
             object.__setattr__(self, "limit", None)
-        if not isinstance(self.path, str) or not self.path.startswith(("/", "*")):
-            raise InvalidRule(f"a route's path must begin with '/', unlike {show(self.path)}")
-        if "*" in self.path[:-1]:
-            raise InvalidRule(f"a route's path may have a '*' only at its end, unlike {show(self.path)}")
+        _check_path(self.path)
         if isinstance(self.methods, str):
             raise TypeError(f"a route's methods must be a list such as ['POST'], not {show(self.methods)}")
         for method in self.methods or ():
@@ -98,6 +95,17 @@ class Route:
     def is_for(self, method: str) -> bool:
         """Tell whether requests with this method match."""
         return self.methods is None or method.upper() in _with_head(self.methods)
+
+
+def _check_path(path: Any) -> None:
+    if not isinstance(path, str) or not path.startswith(("/", "*")):
+        raise InvalidRule(f"a route's path must begin with '/', unlike {show(path)}")
+    if path.endswith(".*"):
+        raise InvalidRule(f"a route's path is no regular expression; for all below it, write '*', unlike {show(path)}")
+    if "<" in path:
+        raise InvalidRule(f"a route's path has its parts in braces, as in '/users/{{id}}', unlike {show(path)}")
+    if "*" in path[:-1]:
+        raise InvalidRule(f"a route's path may have a '*' only at its end, unlike {show(path)}")
 
 
 def _with_head(methods: Collection[str]) -> set[str]:

@@ -5,7 +5,8 @@ Reading order:
 - `asgi`: the ASGI middleware; `starlette` adds limits for single endpoints, and `fastapi` dependencies and OpenAPI
 - `cors`: preflights and denials, if limits come before CORS
 - `wsgi`: the WSGI middleware; `flask` and `django` build on its request, `rest_framework` on `django`
-- `views`: limits that are declared for single views, and which of them replace the defaults
+- `views`: limits that are declared for single views, and which of them replace the defaults; `decorator_order` finds
+  views that were limited too late
 - `flask_requests`: what limits do with a request of Flask; `flask_settings` reads the settings of Flask-Limiter;
   `django_settlement` finds out when a Django response has been sent
 - `httpx`, `httpx2`, `requests`: for requests that you send, on `ratekeeper.http.outgoing`; the first two share

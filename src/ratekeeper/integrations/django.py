@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,6 +34,7 @@ from ratekeeper import stores
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http import Admission, Answer, AsyncGate, Gate, Notices, Options, Reply, Route
 from ratekeeper.http.client_keys import KeyFunction
+from ratekeeper.http.gate_options import no_option
 from ratekeeper.http.policy_limits import loaded
 from ratekeeper.http.reports import Report
 from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_by_policy, is_rules_function
@@ -59,6 +62,9 @@ notices = Notices()
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 _FUNCTIONS = ("key", "cost", "settle", "deny")
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+_ON_A_CLASS = "@method_decorator(limited(...), name='dispatch')"
+_ON_A_METHOD = "@method_decorator(limited(...))"
 
 
 class RatekeeperConfig(AppConfig):
@@ -74,7 +80,8 @@ def check_settings(**_: Any) -> list[checks.CheckMessage]:
     try:
         gate_for(Gate)
     except Exception as error:  # noqa: BLE001 - whatever it is, it would end the server
-        return [checks.Error(f"settings.RATEKEEPER: {error}", id="ratekeeper.E001")]
+        told = f"{error}" if "settings.RATEKEEPER" in f"{error}" else f"settings.RATEKEEPER: {error}"
+        return [checks.Error(told, id="ratekeeper.E001")]
     own, cors = f"{__name__}.{RateLimitMiddleware.__name__}", "corsheaders.middleware.CorsMiddleware"
     listed = list(settings.MIDDLEWARE)
     if own in listed and cors in listed and listed.index(own) < listed.index(cors):
@@ -127,6 +134,10 @@ def limited(
     checked: set[Any] = set()
 
     def decorate(view: _View) -> _View:
+        if inspect.isclass(view):
+            raise TypeError(f"{view.__name__} is a class; write {_ON_A_CLASS}")
+        if not callable(view):  # limited has decorated a view, which was taken for a limit
+            raise TypeError("a view was limited without a limit; write it as in @limited('10/minute')")
         is_async = iscoroutinefunction(view)
         kind: Any = AsyncGate if is_async else Gate
         if kind not in checked:  # a method_decorator runs this for each request
@@ -138,6 +149,8 @@ def limited(
 
         @functools.wraps(view)
         def call(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            if not hasattr(request, "META"):
+                raise TypeError(f"{view.__qualname__} got no request first; on a method, write {_ON_A_METHOD}")
             scope = "" if spec.is_by_policy else _title(request, view) if name is None else name
             gate = gate_for(kind, spec, scope)
             return (serve_async if is_async else serve)(gate, request, lambda: view(request, *args, **kwargs))
@@ -293,15 +306,15 @@ def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
     given = getattr(settings, "RATEKEEPER", {})
     if not isinstance(given, dict):
         raise TypeError(f"settings.RATEKEEPER must be a dict, not {show(given)}")
-    unknown = given.keys() - Options.__annotations__.keys() - {"limit"}
-    if unknown:
-        raise InvalidRule(f"settings.RATEKEEPER has an unknown option {min(unknown, key=str)!r}")
+    known = ["limit", *Options.__annotations__]
     for name, value in given.items():
+        if name not in known:
+            raise InvalidRule(f"settings.RATEKEEPER: {no_option(name, known)}")
         if isinstance(value, Iterator):  # would be empty for the second gate
             raise TypeError(f"settings.RATEKEEPER[{name!r}] must be a list, not {show(value)}")
-    values = {name: _function(each) if name in _FUNCTIONS else each for name, each in given.items()}
+    values = {name: _function(name, each) if name in _FUNCTIONS else each for name, each in given.items()}
     if isinstance(values.get("attributes"), dict):
-        values["attributes"] = {name: _function(each) for name, each in values["attributes"].items()}
+        values["attributes"] = {name: _function(name, each) for name, each in values["attributes"].items()}
     if isinstance(values.get("policies"), str | os.PathLike):
         values["policies"] = _policies(values["policies"])
     url = values.get("store", "memory://")
@@ -312,14 +325,21 @@ def _configured(kind: Any) -> tuple[Limit, dict[str, Any]]:
     return values.pop("limit", None), values
 
 
+def _function(name: str, given: Any) -> Any:
+    """Return a function, given by itself or by its dotted name; what a denial says may be a text, too."""
+    if not isinstance(given, str) or (name == "deny" and not _DOTTED.fullmatch(given)):
+        return given
+    try:
+        return import_string(given)
+    except ImportError as error:
+        what = f"{name!r} must be a function or its dotted name, not {show(given)}"
+        raise InvalidRule(f"settings.RATEKEEPER: {what}: {error}") from None
+
+
 @functools.cache
 def _store(url: str, for_asyncio: bool) -> Store:
     """Return one store for all limits; in memory, sync and async views share it."""
     return stores.from_url(url, for_asyncio=for_asyncio)
-
-
-def _function(given: Any) -> Any:
-    return import_string(given) if isinstance(given, str) else given
 
 
 @functools.cache

@@ -8,7 +8,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from fastapi import Depends, FastAPI, Response, routing
 from starlette.requests import HTTPConnection
@@ -65,6 +65,11 @@ class RateLimit(starlette.RateLimit):
         self.__signature__ = signature.replace(
             parameters=[*others, last.replace(annotation=Annotated[Any, Depends(user)])]
         )
+
+    @property
+    def dependency(self) -> NoReturn:
+        """There is none: FastAPI asks for it if `Depends` is left out."""
+        raise TypeError("this limit is a dependency itself; write dependencies=[Depends(RateLimit(...))]")
 
     async def __call__(
         self, connection: HTTPConnection, response: Response, user: Annotated[Any, Depends(_nobody)] = None

@@ -26,22 +26,22 @@ from flask import Blueprint, Flask, Request, current_app
 from ratekeeper import stores
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
-from ratekeeper.http import Gate, Notices, Route
+from ratekeeper.http import Gate, Notices, Options, Route
 from ratekeeper.http.client_keys import KeyFunction
-from ratekeeper.http.gate_options import for_several
+from ratekeeper.http.gate_options import for_several, no_option
 from ratekeeper.http.matching import SWITCHED_OFF
 from ratekeeper.http.policy_limits import loaded
 from ratekeeper.http.routes import CostFunction, Deny, Limit, SettleFunction, is_rules_function
+from ratekeeper.integrations.decorator_order import bypassed
 from ratekeeper.integrations.flask_requests import RateLimitExceeded, admit, answers_preflight, current, is_static, tell
 from ratekeeper.integrations.flask_settings import configured, with_strategy
 from ratekeeper.integrations.views import Declared, mark, own_limits
 from ratekeeper.integrations.wsgi import MAX_HELD
+from ratekeeper.rates import show
 from ratekeeper.ruleset import Costs, Shadow
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from ratekeeper.http import Options
 
 __all__ = ["RateLimitExceeded", "RateLimiter", "Route", "ViewLimit"]
 
@@ -66,6 +66,9 @@ class RateLimiter:
     ) -> None:
         self.notices = options.get("notices") or Notices()
         """Counters of the requests that the rules in the store did not decide, and why."""
+        for option in options:
+            if option not in Options.__annotations__:
+                raise no_option(option, ["default", "application", *Options.__annotations__])
         self._options = for_several({**options, "notices": self.notices})
         if self._options.get("policies") is not None:
             self._options["policies"] = loaded(self._options["policies"])
@@ -75,12 +78,19 @@ class RateLimiter:
         self._of_blueprint: dict[Blueprint, list[ViewLimit]] = {}
         self._exempt: set[Blueprint] = set()
         self._declared: list[ViewLimit] = []
+        self._limited: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
         self._states: weakref.WeakSet[_State] = weakref.WeakSet()
         if app is not None:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
         """Limit an application, using its current configuration."""
+        if not isinstance(app, Flask):
+            raise TypeError(
+                f"app must be a Flask application, not {show(app)}; pass limits as default=... or application=..."
+            )
+        if self in app.extensions.get("ratekeeper", ()):
+            raise RuntimeError("this application is limited already, so init_app would count each request twice")
         default, application, is_enabled, strategy, options = configured(app.config)
         is_enabled = self._options.get("enabled", is_enabled)
         state = _State(
@@ -135,6 +145,10 @@ class RateLimiter:
             view.ratekeeper_exempt = True  # type: ignore[attr-defined]
         return view
 
+    def note_limited(self, view: Callable[..., Any], limited: Callable[..., Any]) -> None:
+        """Note that a view was limited, so that it can be told if a route has the view as it was."""
+        self._limited.append((view, limited))
+
     def declare(self, limit: ViewLimit, blueprint: Blueprint | None = None) -> None:
         """Check a limit with the settings of each application, those to come as well; apply it to a blueprint."""
         for state in self._states:
@@ -156,6 +170,9 @@ class RateLimiter:
             raise RuntimeError("init_app was not called for this application, which has a limited view") from None
 
     def _before_request(self, state: _State) -> None:
+        if not state.is_started:
+            state.is_started = True
+            self._tell_bypassed(state)
         own = current()
         if own.method == "OPTIONS" and not state.count_preflights and answers_preflight(own):
             return
@@ -174,6 +191,13 @@ class RateLimiter:
             return
         for limit in self._inherited(own.method, view, [*map(self._limits_of, blueprints), state.defaults]):
             state.admit(own, limit, endpoint)
+
+    def _tell_bypassed(self, state: _State) -> None:
+        for view in bypassed(self._limited, state.views.values()):
+            name = getattr(view, "__qualname__", view)
+            self.notices.note(
+                "unlimited", f"view {name!r} is not limited; write its limit below @app.route(...), not above"
+            )
 
     def _limits_of(self, blueprint: Blueprint) -> list[ViewLimit]:
         return self._of_blueprint.get(blueprint, [])
@@ -210,6 +234,11 @@ class ViewLimit:
         self.limiter.declare(self, limited if isinstance(limited, Blueprint) else None)
         return limited if isinstance(limited, Blueprint) else self._wrapped(limited)  # type: ignore[return-value]
 
+    @property
+    def __name__(self) -> str:
+        """There is none: Flask asks for it if a decorator was written without its limit."""
+        raise AttributeError("this limit limits no view yet; write it with a limit, as in @limiter.limit('10/minute')")
+
     def __enter__(self) -> Decision | None:
         return self.limiter.admit(self, "with")
 
@@ -228,6 +257,7 @@ class ViewLimit:
             return (current_app.ensure_sync(view) if is_async else view)(*args, **kwargs)
 
         mark(call, view, self)
+        self.limiter.note_limited(view, call)
         return call
 
 
@@ -248,6 +278,8 @@ class _State:
         options["store"] = stores.from_url(store) if isinstance(store, str) else store
         options.setdefault("max_waiters", MAX_HELD)
         self._strategy = strategy
+        self.is_started = False
+        """Whether there was a request."""
         policy = options.pop("policy", None)
         if policy is not None and application is not None:
             raise InvalidRule("application and policy cannot be combined: both are for all requests")

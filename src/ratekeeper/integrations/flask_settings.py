@@ -11,6 +11,7 @@ from ratekeeper.http import Headers, Route
 from ratekeeper.http.client_keys import of_request
 from ratekeeper.http.routes import Limit, is_rules_function
 from ratekeeper.rates import show
+from ratekeeper.spelling import nearest
 
 if TYPE_CHECKING:
     from ratekeeper.http import Options
@@ -23,6 +24,7 @@ _OPTIONS = {
     "RATELIMIT_ON_ERROR": "on_error",
     "RATELIMIT_DEADLINE": "deadline",
 }
+_READ = ("RATELIMIT_DEFAULT", "RATELIMIT_APPLICATION", "RATELIMIT_ENABLED", "RATELIMIT_STRATEGY")
 _AS_HERE = {  # what these settings must be: it cannot be changed
     "RATELIMIT_HEADER_LIMIT": "X-RateLimit-Limit",
     "RATELIMIT_HEADER_REMAINING": "X-RateLimit-Remaining",
@@ -89,7 +91,9 @@ def configured(config: Mapping[str, Any]) -> Settings:
             continue
         if name in _INSTEAD:
             raise InvalidRule(f"{name} cannot be {show(value)} here; use {_INSTEAD[name]}")
-        raise InvalidRule(f"{name} is not a setting of this extension; see its documentation")
+        meant = nearest(name, [*_READ, *_OPTIONS])
+        hint = "see its documentation" if meant is None else f"did you mean {meant}?"
+        raise InvalidRule(f"{name} is not a setting of this extension; {hint}")
     return Settings(default, application, is_enabled, strategy, options)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException, WebSocketException
@@ -29,6 +29,7 @@ from ratekeeper.http.routes import Limit, is_by_policy
 from ratekeeper.http.users import user_id
 from ratekeeper.integrations import asgi
 from ratekeeper.integrations.asgi import ScopeRequest
+from ratekeeper.integrations.decorator_order import is_endpoint
 from ratekeeper.stores import Store
 
 if TYPE_CHECKING:
@@ -146,6 +147,11 @@ def limited(limit: Limit = None, *, name: str | None = None, **options: Unpack[O
     rate_limit = RateLimit(limit, name=name, **options)
 
     def decorate(view: _View) -> _View:
+        if not callable(view):  # limited has decorated a view, which was taken for a limit
+            raise TypeError("a view was limited without a limit; write it as in @limited('10/minute')")
+        if is_endpoint(view):
+            what = f"{view.__qualname__!r} was a route before it was limited"
+            rate_limit.gate.notices.note("unlimited", f"{what}; write @limited(...) below the route's decorator")
         if inspect.isgeneratorfunction(view) or inspect.isasyncgenfunction(view):
             raise TypeError(f"{view.__qualname__} is a generator; use the dependency Depends(RateLimit(...)) instead")
         is_async = inspect.iscoroutinefunction(view)
@@ -166,7 +172,16 @@ def limited(limit: Limit = None, *, name: str | None = None, **options: Unpack[O
         call.ratekeeper_limit = rate_limit  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
 
+    decorate.__annotations__["view"] = _Decorated
     return decorate
+
+
+class _Decorated:
+    """The type of what `limited` decorates; FastAPI asks for its schema if it takes the decorator for a view."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(*_: Any) -> NoReturn:
+        raise TypeError("write limits as in @limited('10/minute') or dependencies=[Depends(RateLimit('10/minute'))]")
 
 
 def tell(response: Response | None, connection: HTTPConnection) -> None:
