@@ -196,7 +196,7 @@ MAY_IMPORT = {
     "queues": "clock event_loops forecasts forks stores.protocol",
     "reservations": "decision flows queues ruleset stores.protocol",
     "fallback": "clock decision errors flows notices rules stores.breaker stores.memory stores.protocol",
-    "enforcement": "clock fallback rules stores.protocol",
+    "enforcement": "clock fallback leases rules stores.protocol",
     "leases": "clock errors flows forks stores.protocol",
     "waiting": (
         "clock decision errors fallback flows forecasts leases queues rates reservations ruleset stores.protocol"
@@ -296,8 +296,8 @@ MAY_IMPORT = {
     "policies.templates": "errors http.claims keys policies.attributes rates stores.protocol",
     "policies.model": "algorithms fallback policies.conditions policies.templates rates",
     "policies.build": (
-        "algorithms errors fallback http.chosen_rules policies.conditions policies.documents policies.mistakes "
-        "policies.model policies.templates rates rules spelling"
+        "algorithms arguments errors fallback http.chosen_rules policies.conditions policies.documents "
+        "policies.mistakes policies.model policies.templates rates rules spelling"
     ),
     "policies.overrides": "http.url_paths policies.attributes policies.conditions",
     "policies.runtime_overrides": (
@@ -309,16 +309,16 @@ MAY_IMPORT = {
     ),
     "policies.policy_rules": (
         "algorithms arguments clock decision enforcement fallback policies.model policies.runtime_overrides "
-        "policies.versions ruleset stores.protocol"
+        "policies.versions rules ruleset stores.protocol"
     ),
     "policies.policies": (
-        "clock decision errors fallback limiter notices policies.build policies.documents policies.explaining "
-        "policies.model policies.policy_rules policies.runtime_overrides rates ruleset "
-        "spelling stores.protocol"
+        "arguments clock decision errors fallback limiter notices policies.build policies.documents "
+        "policies.explaining policies.model policies.policy_rules policies.runtime_overrides rates ruleset spelling "
+        "stores.protocol"
     ),
     "policies.explaining": ("policies.attributes policies.model policies.versions stores.protocol"),
     "policies.differences": "policies.model",
-    "policies.schema": "algorithms fallback policies.build",
+    "policies.schema": "algorithms arguments fallback policies.build",
     "policies": ("policies.attributes policies.mistakes policies.model policies.policies policies.runtime_overrides"),
     # frameworks and clients
     "integrations": "",
@@ -363,11 +363,12 @@ MAY_IMPORT = {
     "service.live": "clock decision",
     "service.worker": "",
     "service.served_policies": (
-        ". decision http http.header_writers http.headers notices policies policies.policies stores stores.protocol"
+        ". decision http http.header_writers http.headers notices policies policies.model policies.policies stores "
+        "stores.protocol"
     ),
     "service.shared": (
-        ". algorithms http http.http_limiter notices policies service service.live service.served_policies "
-        "service.worker stores"
+        ". algorithms http http.http_limiter notices policies policies.model service service.live "
+        "service.served_policies service.worker stores"
     ),
     "service.bodies": (
         ". algorithms http.http_limiter policies rules service.served_policies service.shared service.web"
@@ -390,8 +391,8 @@ MAY_IMPORT = {
     "playground": "playground.compare playground.demo playground.files service.shared service.web",
     "service.asgi_server": "http.asgi_types service.web",
     "service.app": (
-        "errors flows http.asgi_types playground policies service service.api service.asgi_server service.guards "
-        "service.shared service.web service.worker stores"
+        "arguments errors fallback flows http.asgi_types playground policies policies.model service service.api "
+        "service.asgi_server service.guards service.shared service.web service.worker stores"
     ),
     "service.rsgi": "http.headers service.app service.connections service.web",
     "service.connections": "clock",
@@ -402,7 +403,7 @@ MAY_IMPORT = {
         "service.app service.certificates service.connections service.granian_server service.listening service.rsgi"
     ),
     "service.supervisor": "service.worker",
-    "service.serve_options": "rates service subcommands",
+    "service.serve_options": "arguments fallback rates service subcommands",
     "service.serve": (
         "errors service.app service.certificates service.listening service.running service.serve_options "
         "service.supervisor service.worker subcommands"

@@ -10,7 +10,7 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
 
-_LONGEST_LEASE = 60
+LONGEST_LEASE = 60
 _LONGEST_DEADLINE = 86_400
 _ON_ERROR = ("local", "open", "closed", "raise")
 
@@ -47,12 +47,18 @@ def check_options(*, clock: Any, prefix: Any, group: Any, on_error: Any, deadlin
         raise TypeError(f"prefix must be a str, not {show(prefix)}")
     if group is not None and not isinstance(group, str):
         raise TypeError(f"group must be a str or None, not {show(group)}")
-    if on_error not in _ON_ERROR:
-        raise InvalidRule(f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, not {show(on_error)}")
+    check_on_error(on_error)
     if isinstance(deadline, bool) or not isinstance(deadline, int | float):
         raise TypeError(f"deadline must be a number of seconds, not {show(deadline)}")
     if not 0 < deadline <= _LONGEST_DEADLINE:
         raise InvalidRule(f"deadline must be above 0 and at most {_LONGEST_DEADLINE} seconds, not {show(deadline)}")
+
+
+def check_on_error(on_error: Any) -> Any:
+    """Return what decisions are while the store is away, if it is one of the words for that."""
+    if on_error not in _ON_ERROR:
+        raise InvalidRule(f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, not {show(on_error)}")
+    return on_error
 
 
 def check_switch(argument: str, value: Any) -> None:
@@ -101,10 +107,16 @@ def check_lease(lease: Any, rules: Sequence[Rule]) -> float | None:
     """Return for how long a slice of a hot key may be held."""
     if lease is None:
         return None
-    if isinstance(lease, bool) or not isinstance(lease, int | float):
-        raise TypeError(f"lease must be a number of seconds or None, not {show(lease)}")
-    if not 0 < lease <= _LONGEST_LEASE:
-        raise InvalidRule(f"lease must be above 0 and at most {_LONGEST_LEASE} seconds, not {show(lease)}")
+    seconds = check_lease_seconds(lease)
     if len(rules) > 1 or rules[0].shapes:
         raise InvalidRule("lease needs a limiter with one rule that does not shape")
+    return seconds
+
+
+def check_lease_seconds(lease: Any) -> float:
+    """Return a valid length of a lease."""
+    if isinstance(lease, bool) or not isinstance(lease, int | float):
+        raise TypeError(f"lease must be a number of seconds, not {show(lease)}")
+    if not 0 < lease <= LONGEST_LEASE:
+        raise InvalidRule(f"lease must be above 0 and at most {LONGEST_LEASE} seconds, not {show(lease)}")
     return lease

@@ -96,12 +96,12 @@ class BaseLimiter:
         self._beside: Callable[..., Any] = partial(type(self), store=store, local_share=share, **options)
         fallback = partial(Fallback, self._store_layer, store, share=share, run=self._run_flow, **options)
         self._below = fallback() if store.may_be_away else ReentrantCalls(self._store_layer, fallback)
-        unbind = self._ruleset.enforce(Enforcement(store, self._below, clock, share))
+        self._leases: Leases | None = None
+        if store.may_be_away and (lease is not None or self._ruleset.may_lease):
+            self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
+        self._layer: Layer = self._leases or self._below
+        unbind = self._ruleset.enforce(Enforcement(store, self._below, self._leases, clock, share))
         try:
-            self._layer: Layer = self._below
-            self._leases: Leases | None = None
-            if lease is not None and store.may_be_away:
-                self._layer = self._leases = Leases(self._below, lease, deadline, clock or stopwatch, self._run_flow)
             self._queues = queues.queues_of(store)
             below: Layer = self._below if store.may_be_away else self._store_layer
             self._waiting = waiting.Waiting(self._ruleset, below, self._queues, clock, self._leases)

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from ratekeeper.clock import Clock
 from ratekeeper.fallback import Fallback, OnError, ReentrantCalls
+from ratekeeper.leases import Leases
 from ratekeeper.rules import share_of
 from ratekeeper.stores.protocol import Binding, Store
 
@@ -14,9 +15,17 @@ from ratekeeper.stores.protocol import Binding, Store
 class Enforcement:
     """Puts rules in force for one limiter, and ends that."""
 
-    def __init__(self, store: Store, fallback: Fallback | ReentrantCalls, clock: Clock | None, share: Fraction) -> None:
+    def __init__(
+        self,
+        store: Store,
+        fallback: Fallback | ReentrantCalls,
+        leases: Leases | None,
+        clock: Clock | None,
+        share: Fraction,
+    ) -> None:
         self._store = store
         self._fallback = fallback
+        self._leases = leases
         self._clock = clock
         self._share = share
 
@@ -30,6 +39,9 @@ class Enforcement:
         self._store.unbind(bindings)
         self._fallback.release(bindings)
 
-    def set_on_error(self, on_error: OnError) -> None:
-        """Say what decisions are while the store cannot answer."""
-        self._fallback.set_on_error(on_error)
+    def set_options(self, on_error: OnError, share: Fraction, lease: float | None) -> None:
+        """Say how decisions are made without the store, and for how long usage may be taken ahead."""
+        self._share = share
+        self._fallback.set_options(on_error, share)
+        if self._leases is not None:
+            self._leases.set_length(lease)

@@ -108,9 +108,12 @@ class Fallback:
         if ended:
             self._local.unbind(ended)
 
-    def set_on_error(self, on_error: OnError) -> None:
+    def set_options(self, on_error: OnError, share: Fraction) -> None:
         """Say what decisions are while the store cannot answer."""
         self._on_error = on_error
+        if share != self._share:
+            self._share = share
+            self.release([binding for binding, _ in list(self._shares.values())])  # each is bound anew when needed
 
     def instead(self, error: StoreUnavailable, demands: Sequence[Demand]) -> Outcome:
         """Decide without the store, which raised `error`, or raise it again if `on_error` is "raise"."""
@@ -169,7 +172,7 @@ class ReentrantCalls:
     another call of the same thread, and that call cannot go on until the second one returns.
     """
 
-    __slots__ = ("_execute", "_fallback", "_layer", "_make_fallback", "_on_error", "snapshot")
+    __slots__ = ("_execute", "_fallback", "_layer", "_make_fallback", "_options", "snapshot")
 
     def __init__(self, store: Layer, fallback: Callable[[], Fallback]) -> None:
         """`fallback` makes the layer that decides such calls, once there is one."""
@@ -178,7 +181,7 @@ class ReentrantCalls:
         self.snapshot = store.snapshot
         self._make_fallback = fallback
         self._fallback: Fallback | None = None
-        self._on_error: OnError | None = None  # if it has changed
+        self._options: tuple[OnError, Fraction] | None = None  # if they have changed
 
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
         """Let the store decide, or its stand-in in the middle of another call."""
@@ -201,18 +204,18 @@ class ReentrantCalls:
         if self._fallback is not None:
             self._fallback.release(bindings)
 
-    def set_on_error(self, on_error: OnError) -> None:
+    def set_options(self, on_error: OnError, share: Fraction) -> None:
         """Say what decisions are in the middle of another call."""
-        self._on_error = on_error
+        self._options = on_error, share
         if self._fallback is not None:
-            self._fallback.set_on_error(on_error)
+            self._fallback.set_options(on_error, share)
 
     def _prepared(self) -> Fallback:
         fallback = self._fallback
         if fallback is None:
             fallback = self._fallback = self._make_fallback()
-            if self._on_error is not None:
-                fallback.set_on_error(self._on_error)
+            if self._options is not None:
+                fallback.set_options(*self._options)
         return fallback
 
 

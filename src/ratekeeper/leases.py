@@ -64,14 +64,14 @@ class Leases:
     def __init__(
         self,
         layer: Layer,
-        seconds: float,
+        seconds: float | None,
         deadline: float,
         timer: Clock,
         run: Callable[[Flow[Any]], Any],
     ) -> None:
-        """`run` drives a flow, in a thread or in a task."""
+        """`run` drives a flow, in a thread or in a task. Without `seconds`, no slice is taken."""
         self._layer = layer
-        self._lease_ns = round(seconds * 1e9)
+        self._lease_ns = 0 if seconds is None else round(seconds * 1e9)
         self._deadline_ns = int(deadline * 1e9)
         self._timer = timer
         self._run = run
@@ -85,8 +85,19 @@ class Leases:
         self._keys: dict[Hashable, _Lease] = {}
         self._over: deque[Demand] = deque(maxlen=_MAX_KEYS)  # to be given back
 
+    def set_length(self, seconds: float | None) -> None:
+        """Say for how long a slice may be held from now on; None: take no more, and give back what is held."""
+        self._lease_ns = 0 if seconds is None else round(seconds * 1e9)
+        if seconds is None:
+            for key in list(self._keys):
+                self._drop(key)
+
     def execute(self, demands: Sequence[Demand], ends_ns: int | None = None) -> Outcome | Awaitable[Outcome]:
         """Decide from a slice, or let the store decide."""
+        if not self._lease_ns and not self._over:
+            return self._layer.execute(demands, ends_ns)
+        if len(demands) != 1 or demands[0].binding.rule.shapes:
+            return self._layer.execute(demands, ends_ns)
         (demand,) = demands
         if demand.operation in ("hit", "peek"):
             known = self._spend(demand)
@@ -206,7 +217,7 @@ class Leases:
                 lease.hits += 1
             if not lease.taken_ns <= now < lease.ends_ns:
                 self._give_up(lease)
-            if lease.left < demand.cost:
+            if lease.left < demand.cost or lease.demand.binding is not demand.binding:
                 return None
             if demand.operation == "hit":
                 lease.left -= demand.cost
@@ -252,6 +263,8 @@ class Leases:
         with self._lock:
             lease = self._keys.get(demand.key)
             if lease is None or not lease.left or outcome.degraded or sent_ns < lease.seen_ns:
+                return outcome
+            if lease.demand.binding is not demand.binding:
                 return outcome
             lease.seen, lease.seen_ns = outcome, sent_ns
             allowed, remaining, retry_after, reset_after, delay = outcome.answers[0]

@@ -69,6 +69,10 @@ class LimiterRules(Protocol):
         """Whether a rule is ever only tried out."""
 
     @property
+    def may_lease(self) -> bool:
+        """Whether usage may ever be taken ahead because the rules say so."""
+
+    @property
     def shapes(self) -> bool:
         """Whether an admitted request may have to wait for its departure."""
 
@@ -120,6 +124,7 @@ class Ruleset:
 
     policy_name = ""
     version = None
+    may_lease = False
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
+from ratekeeper import arguments
 from ratekeeper.algorithms import ALGORITHMS, BY_NAME, Rule
 from ratekeeper.errors import InvalidRule
 from ratekeeper.fallback import OnError
@@ -14,7 +15,7 @@ from ratekeeper.http.chosen_rules import chosen
 from ratekeeper.policies.conditions import When
 from ratekeeper.policies.documents import Document
 from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, ValuePath, shown
-from ratekeeper.policies.model import ALWAYS, Effect, Override, Policy, PolicyLimit, PolicyRule, Word
+from ratekeeper.policies.model import ALWAYS, Effect, Override, Policy, PolicyLimit, PolicyRule, StoreOptions, Word
 from ratekeeper.policies.templates import CostTemplate, KeyTemplate
 from ratekeeper.rates import UNITS, show
 from ratekeeper.rules import blamed, from_fields, parse
@@ -27,7 +28,7 @@ MAX_PATTERNS = 10_000  # of one attribute
 MAX_ATTRIBUTES = 16  # of one `when`
 MAX_CHARACTERS = 1_024  # of a name of an attribute or a pattern
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-POLICY_FIELDS = ("on_error", "shadow", "rules", "overrides")
+POLICY_FIELDS = ("on_error", "local_share", "lease", "shadow", "rules", "overrides")
 RULE_FIELDS = ("name", "limit", "key", "when", "cost", "shadow")
 OVERRIDE_FIELDS = ("when", "limits")
 LIMIT_FIELDS = tuple(
@@ -76,18 +77,32 @@ class Reader:
 
     def _policy(self, place: ValuePath, name: str, data: Any) -> Policy:
         table = self._table(place, data, POLICY_FIELDS, "a policy")
+        options = self._store_options(place, table)
+        shadow = self._flag(place, table)
+        rules = self._rules((*place, "rules"), table.get("rules", _MISSING)) if isinstance(data, dict) else []
+        given = self._list((*place, "overrides"), table.get("overrides", []), MAX_OVERRIDES)
+        names = [rule.name for rule in rules]
+        overrides = [self.override((*place, "overrides", at), each, names) for at, each in enumerate(given)]
+        policy = Policy(name, tuple(rules), tuple(overrides), options, shadow)
+        if options.lease is not None and not policy.may_lease:
+            self._fail((*place, "lease"), "needs a policy with one rule, which does not shape")
+        return policy
+
+    def _store_options(self, place: ValuePath, table: Mapping[str, Any]) -> StoreOptions:
         on_error = table.get("on_error")
         if "on_error" in table and on_error not in get_args(OnError):
             known = ", ".join(get_args(OnError))
             self._fail(
                 (*place, "on_error"), f"must be one of {known}, not {show(on_error)}", on_error, get_args(OnError)
             )
-        shadow = self._flag(place, table)
-        rules = self._rules((*place, "rules"), table.get("rules", _MISSING)) if isinstance(data, dict) else []
-        given = self._list((*place, "overrides"), table.get("overrides", []), MAX_OVERRIDES)
-        names = [rule.name for rule in rules]
-        overrides = [self.override((*place, "overrides", at), each, names) for at, each in enumerate(given)]
-        return Policy(name, tuple(rules), tuple(overrides), on_error, shadow)
+        given: dict[str, Any] = {}
+        for name, check in (("local_share", arguments.check_share), ("lease", arguments.check_lease_seconds)):
+            if name in table:
+                try:
+                    given[name] = check(table[name])
+                except (InvalidRule, TypeError) as error:
+                    self._fail((*place, name), str(error).removeprefix(f"{name} "))
+        return StoreOptions(on_error, **given)
 
     def _rules(self, place: ValuePath, data: Any) -> list[PolicyRule]:
         if data is _MISSING or data == []:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from ratekeeper.policies.model import ALWAYS, Override, Policy, PolicyLimit, PolicyRule, limit_text, stored_name
@@ -21,7 +22,9 @@ def differences(before: Mapping[str, Policy], after: Mapping[str, Policy]) -> li
 
 def _of_policy(before: Policy, after: Policy) -> Iterator[str]:
     name = after.name
-    yield from _changed(f"{name}: on_error", before.on_error or "local", after.on_error or "local")
+    for field, default in (("on_error", "local"), ("local_share", 1), ("lease", "none")):
+        values = [getattr(policy.store_options, field) or default for policy in (before, after)]
+        yield from _changed(f"{name}: {field}", *values)
     yield from _changed(f"{name}: shadow", before.shadow, after.shadow)
     old, new = ({rule.name: rule for rule in policy.rules} for policy in (before, after))
     for rule in before.rules:
@@ -80,4 +83,6 @@ def _changed(place: str, before: Any, after: Any) -> Iterator[str]:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, Fraction):
+        return f"{float(value):g}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal, NamedTuple
 
 from ratekeeper import rates
 from ratekeeper.algorithms import Rule
@@ -41,14 +42,54 @@ class Override:
 
 
 @dataclass(frozen=True)
+class StoreOptions:
+    """How a policy uses its store; None where something else says so."""
+
+    on_error: OnError | None = None
+    local_share: Fraction | None = None
+    lease: float | None = None
+
+    def or_else(self, others: StoreOptions) -> StoreOptions:
+        """Return these options, and the others where these are None."""
+        return StoreOptions(
+            self.on_error or others.on_error, self.local_share or others.local_share, self.lease or others.lease
+        )
+
+
+NO_STORE_OPTIONS = StoreOptions()
+
+
+class PolicyStoreOptions(NamedTuple):
+    """The options of a limiter by policy."""
+
+    own: StoreOptions = NO_STORE_OPTIONS
+    """What counts, whatever the file says."""
+    defaults: StoreOptions = NO_STORE_OPTIONS
+    """What counts where the file says nothing."""
+
+    def of(self, policy: Policy) -> StoreOptions:
+        """Return what counts for a policy."""
+        options = self.own.or_else(policy.store_options).or_else(self.defaults)
+        return options if policy.may_lease else replace(options, lease=None)
+
+
+NO_OPTIONS = PolicyStoreOptions()
+
+
+@dataclass(frozen=True)
 class Policy:
     """A named set of rules that are decided together."""
 
     name: str
     rules: tuple[PolicyRule, ...]
     overrides: tuple[Override, ...] = ()
-    on_error: OnError | None = None
+    store_options: StoreOptions = NO_STORE_OPTIONS
     shadow: bool = False
+
+    @property
+    def may_lease(self) -> bool:
+        """Whether usage may be taken ahead: of one rule that does not shape."""
+        return len(self.rules) == 1 and not (isinstance(self.rules[0].limit, Rule) and self.rules[0].limit.shapes)
 
     @property
     def in_shadow(self) -> frozenset[str]:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from ratekeeper import arguments
 from ratekeeper.clock import Clock, wall_clock
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
@@ -19,7 +20,7 @@ from ratekeeper.notices import Notices
 from ratekeeper.policies.build import MAX_OVERRIDES, build
 from ratekeeper.policies.documents import Document, Format, read, read_text
 from ratekeeper.policies.explaining import Explanation, explain
-from ratekeeper.policies.model import Policy
+from ratekeeper.policies.model import NO_OPTIONS, NO_STORE_OPTIONS, Policy, PolicyStoreOptions, StoreOptions
 from ratekeeper.policies.policy_rules import PolicyRules
 from ratekeeper.policies.runtime_overrides import RuntimeOverride, read_override
 from ratekeeper.rates import show
@@ -120,23 +121,24 @@ class Policies(Mapping[str, Policy]):
         enabled: bool = True,
         shadow: Shadow = False,
         on_decision: Callable[[Any, Decision], object] | None = None,
-        local_share: float | Fraction = 1,
+        local_share: float | Fraction | None = None,
+        lease: float | None = None,
+        defaults: StoreOptions = NO_STORE_OPTIONS,
         notices: Notices | None = None,
     ) -> Limiter:
         """Return a limiter by a policy, whose keys are the attributes of requests.
 
-        Without `on_error`, the policy's own applies, and `shadow` adds to what the policy tries out. The other options
-        are those of a `Limiter`.
+        `on_error`, `local_share` and `lease` count before the policy's own, and `defaults` where it has none; `shadow`
+        adds to what the policy tries out. The other options are those of a `Limiter`.
         """
         limiter: Limiter = self._limiter(
             Limiter,
-            *(policy, store, on_error, shadow),
+            *(policy, store, PolicyStoreOptions(_checked(on_error, local_share, lease), defaults), shadow),
             clock=clock,
             prefix=prefix,
             deadline=deadline,
             enabled=enabled,
             on_decision=on_decision,
-            local_share=local_share,
             notices=notices,
         )
         return limiter
@@ -153,19 +155,20 @@ class Policies(Mapping[str, Policy]):
         enabled: bool = True,
         shadow: Shadow = False,
         on_decision: Callable[[Any, Decision], object] | None = None,
-        local_share: float | Fraction = 1,
+        local_share: float | Fraction | None = None,
+        lease: float | None = None,
+        defaults: StoreOptions = NO_STORE_OPTIONS,
         notices: Notices | None = None,
     ) -> AsyncLimiter:
         """Return a `limiter` whose methods are awaited."""
         limiter: AsyncLimiter = self._limiter(
             AsyncLimiter,
-            *(policy, store, on_error, shadow),
+            *(policy, store, PolicyStoreOptions(_checked(on_error, local_share, lease), defaults), shadow),
             clock=clock,
             prefix=prefix,
             deadline=deadline,
             enabled=enabled,
             on_decision=on_decision,
-            local_share=local_share,
             notices=notices,
         )
         return limiter
@@ -255,24 +258,26 @@ class Policies(Mapping[str, Policy]):
             rules.switch_to(version)
 
     def _limiter(
-        self, kind: Any, policy: str, store: str | Store, on_error: OnError | None, shadow: Shadow, **options: Any
+        self, kind: Any, policy: str, store: str | Store, options: PolicyStoreOptions, shadow: Shadow, **more: Any
     ) -> Any:
         self._check_known(policy)
-        source = _Source(self, policy, on_error, shadow)
-        return kind(source, store, on_error=on_error or "local", **options)
+        if options.own.lease is not None and not self._policies[policy].may_lease:
+            raise InvalidRule("lease needs a policy with one rule that does not shape")
+        own = {"on_error": options.own.on_error or "local", "local_share": options.own.local_share or 1}
+        return kind(_Source(self, policy, options, shadow), store, **own, **more)
 
-    def follow(self, policy: str, prefix: str, on_error: OnError | None, shadow: Shadow) -> PolicyRules:
+    def follow(self, policy: str, prefix: str, options: PolicyStoreOptions, shadow: Shadow) -> PolicyRules:
         """Return the rules of a new limiter, which follow every change from now on."""
         with self._lock:
-            rules = self._rules(policy, prefix, on_error, shadow)
+            rules = self._rules(policy, prefix, options, shadow)
             self._followers.add(rules)
         return rules
 
     def _rules(
-        self, policy: str, prefix: str = "", on_error: OnError | None = None, shadow: Shadow = False
+        self, policy: str, prefix: str = "", options: PolicyStoreOptions = NO_OPTIONS, shadow: Shadow = False
     ) -> PolicyRules:
         runtime = _of_policy(policy, self._overrides)
-        return PolicyRules(self._policies[policy], prefix, runtime, self._clock, on_error, shadow)
+        return PolicyRules(self._policies[policy], prefix, runtime, self._clock, options, shadow)
 
     def _check_known(self, policy: str) -> None:
         if not isinstance(policy, str) or policy not in self._policies:
@@ -291,14 +296,22 @@ def unknown_policy(policy: object, known: Iterable[str]) -> UnknownPolicy:
 class _Source:
     """What a limiter makes its rules from."""
 
-    def __init__(self, policies: Policies, policy: str, on_error: OnError | None, shadow: Shadow) -> None:
+    def __init__(self, policies: Policies, policy: str, options: PolicyStoreOptions, shadow: Shadow) -> None:
         self._policies = policies
         self._policy = policy
-        self._on_error = on_error
+        self._options = options
         self._shadow = shadow
 
     def ruleset(self, prefix: str) -> PolicyRules:
-        return self._policies.follow(self._policy, prefix, self._on_error, self._shadow)
+        return self._policies.follow(self._policy, prefix, self._options, self._shadow)
+
+
+def _checked(on_error: Any, local_share: Any, lease: Any) -> StoreOptions:
+    return StoreOptions(
+        None if on_error is None else arguments.check_on_error(on_error),
+        None if local_share is None else arguments.check_share(local_share),
+        None if lease is None else arguments.check_lease_seconds(lease),
+    )
 
 
 def _of_policy(name: str, overrides: Mapping[str, RuntimeOverride]) -> list[RuntimeOverride]:

@@ -10,6 +10,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -18,10 +19,10 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.clock import Clock
 from ratekeeper.decision import NO_LAYERS, NO_LIMIT, Decision
 from ratekeeper.enforcement import Enforcement
-from ratekeeper.fallback import OnError
-from ratekeeper.policies.model import Policy, stored_name
+from ratekeeper.policies.model import NO_OPTIONS, Policy, PolicyStoreOptions, stored_name
 from ratekeeper.policies.runtime_overrides import RuntimeOverride
 from ratekeeper.policies.versions import Applied, Bound, PreparedRequest, Version
+from ratekeeper.rules import share_of
 from ratekeeper.ruleset import Costs, Shadow, fold, from_answer, shadow_denied
 from ratekeeper.stores.protocol import Binding, Demand, Inspection, Operation, Outcome
 
@@ -29,7 +30,7 @@ from ratekeeper.stores.protocol import Binding, Demand, Inspection, Operation, O
 class PolicyRules:
     """The rules of one limiter: the version in force, and the next one."""
 
-    may_shadow = True  # a later version may
+    may_shadow = may_lease = True  # a later version may
 
     def __init__(  # noqa: PLR0917 - Policies makes it
         self,
@@ -37,7 +38,7 @@ class PolicyRules:
         prefix: str,
         runtime: Sequence[RuntimeOverride],
         clock: Clock,
-        on_error: OnError | None,
+        store_options: PolicyStoreOptions = NO_OPTIONS,
         shadow: Shadow = False,
     ) -> None:
         arguments.check_shadow(shadow, [rule.name for rule in policy.rules])
@@ -45,7 +46,7 @@ class PolicyRules:
         """The rules that are only tried out in this limiter, whatever the file says."""
         self._prefix = prefix
         self._clock = clock
-        self._on_error = on_error  # what the limiter's maker has said, whatever the file says
+        self._store_options = store_options
         self._lock = threading.RLock()
         self._bound: weakref.WeakValueDictionary[tuple[str, Rule], Bound] = weakref.WeakValueDictionary()
         self._enforcement: Enforcement | None = None
@@ -66,27 +67,34 @@ class PolicyRules:
         """Prepare a version, whose rules are bound to the store; raise InvalidRule if the store cannot enforce them."""
         with self._lock:
             bind = partial(self._bind, policy.name)
-            return Version(policy, runtime, bind, self._clock, self.own_shadow, self._version)
+            version = Version(policy, runtime, bind, self._clock, self.own_shadow, self._version)
+        self._check_share(version)
+        return version
+
+    def _check_share(self, version: Version) -> None:
+        share = self._store_options.of(version.policy).local_share or Fraction(1)
+        for binding in version.bindings:
+            share_of(binding.rule, share)
 
     def switch_to(self, version: Version) -> None:
         """Let the calls that begin from now on be decided by a version that was prepared."""
         self._version = version
         self._note_shapes()
         if self._enforcement is not None:
-            self._enforcement.set_on_error(self.on_error)
+            self._set_options(self._enforcement)
 
     def _note_shapes(self) -> None:
         self._shaped = self._shaped or any(binding.rule.shapes for binding in self._version.bindings)
 
-    @property
-    def on_error(self) -> OnError:
-        """What decisions are while the store cannot answer."""
-        return self._on_error or self._version.policy.on_error or "local"
+    def _set_options(self, enforcement: Enforcement) -> None:
+        options = self._store_options.of(self._version.policy)
+        enforcement.set_options(options.on_error or "local", options.local_share or Fraction(1), options.lease)
 
     def enforce(self, enforcement: Enforcement) -> Callable[[], object]:
         """Put the rules in force as long as a version uses them."""
         ends = contextlib.ExitStack()
         with self._lock:
+            self._check_share(self._version)
             self._enforcement = enforcement
             try:
                 for bound in list(self._bound.values()):
@@ -94,7 +102,7 @@ class PolicyRules:
             except BaseException:
                 ends.close()
                 raise
-        enforcement.set_on_error(self.on_error)
+        self._set_options(enforcement)
         return ends.close
 
     def _bind(self, policy: str, rule: str, limit: Rule) -> Bound:

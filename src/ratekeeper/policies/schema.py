@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from ratekeeper.algorithms import ALGORITHMS, BY_NAME
+from ratekeeper.arguments import LONGEST_LEASE
 from ratekeeper.fallback import OnError
 from ratekeeper.policies.build import (
     MAX_ATTRIBUTES,
@@ -65,6 +66,18 @@ def _policy() -> Schema:
         "A named set of rules that are decided together, all or nothing.",
         ["rules"],
         on_error={"enum": list(get_args(OnError)), "description": "What decisions are while the store is away."},
+        local_share={
+            "description": "The part of the limits that each process enforces while the store is away.",
+            "type": "number",
+            "minimum": 1e-6,
+            "maximum": 1,
+        },
+        lease={
+            "description": "Seconds for which a process may take usage of hot keys ahead; for one rule only.",
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": LONGEST_LEASE,
+        },
         shadow={"type": "boolean", "description": "Whether the policy is only tried out: it denies nothing."},
         rules={"type": "array", "minItems": 1, "maxItems": MAX_RULES, "items": {"$ref": "#/$defs/rule"}},
         overrides={

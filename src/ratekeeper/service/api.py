@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ratekeeper.decision import Decision
-from ratekeeper.errors import InvalidRule
+from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.service import batches, bodies, openapi
 from ratekeeper.service.served_policies import ServedPolicy
 from ratekeeper.service.web import Problem, Response, Router, ServiceRequest, json_response
@@ -108,7 +108,10 @@ class Api:
         return json_response({"status": await self._store()})
 
     async def _store(self) -> str:
-        decision = await self._service.limiter("1/s", prefix="ratekeeper:ready").peek("ready")
+        try:
+            decision = await self._service.limiter("1/s", prefix="ratekeeper:ready").peek("ready")
+        except StoreUnavailable:
+            return "degraded"
         return "degraded" if decision.degraded else "healthy"
 
     async def _do(self, operation: Operation, request: ServiceRequest, always_200: bool = True) -> Response:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection
+from fractions import Fraction
 
-from ratekeeper import flows
+from ratekeeper import arguments, flows
 from ratekeeper.errors import StoreUnavailable
+from ratekeeper.fallback import OnError
 from ratekeeper.http.asgi_types import Receive, Scope, Send
 from ratekeeper.playground import mount as mount_playground
 from ratekeeper.policies import Policies
+from ratekeeper.policies.model import StoreOptions
 from ratekeeper.service import DEADLINE, api, asgi_server
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.shared import Service
@@ -70,6 +73,9 @@ def create_app(
     deadline: float = DEADLINE,
     playground: bool = True,
     policies: str | os.PathLike[str] | Policies | None = None,
+    on_error: OnError = "local",
+    local_share: float | Fraction = 1,
+    lease: float | None = None,
     worker: Worker = ALONE,
 ) -> App:
     """Make the application.
@@ -77,13 +83,16 @@ def create_app(
     `token` is required for every call that changes or shows more than a hit does; with None, such calls work from this
     machine only. `hosts` are the names by which clients reach the service, besides localhost and IP addresses. The
     store has `deadline` seconds to answer before this process decides on its own. `policies` are a file, a text, or
-    policies that were loaded before. `worker` is the place of this process among those that serve together.
+    policies that were loaded before. `on_error`, `local_share` and `lease` count where a policy has none of its own;
+    leases are for policies only. `worker` is the place of this process among those that serve together.
     """
     if isinstance(store, str):
         store = from_url(store, for_asyncio=True)
     if policies is not None and not isinstance(policies, Policies):
         policies = Policies.load(policies)
-    service = Service(store, deadline, policies, worker)
+    arguments.check_on_error(on_error)
+    options = StoreOptions(on_error, arguments.check_share(local_share), lease and arguments.check_lease_seconds(lease))
+    service = Service(store, deadline, policies, options, worker)
     router = Router()
     api.mount(router, service)
     if playground:

@@ -9,6 +9,7 @@ import shutil
 import socket
 import sys
 from contextlib import closing, suppress
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +76,9 @@ def _serve(
             hosts=options.allow_host,
             deadline=options.deadline,
             policies=options.policies,
+            on_error=options.on_error,
+            local_share=options.local_share or Fraction(1, options.workers),
+            lease=options.lease,
             worker=worker,
         )
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
+from typing import get_args
 
+from ratekeeper import arguments
+from ratekeeper.fallback import OnError
 from ratekeeper.rates import show
 from ratekeeper.service import DEADLINE
 from ratekeeper.subcommands import reader, seconds, whole_number
@@ -25,24 +30,18 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
-    add = parser.add_argument
+    _add_place(parser.add_argument_group("where it listens").add_argument)
+    _add_store(parser.add_argument_group("how it decides").add_argument)
+    _add_access(parser.add_argument_group("who may call it").add_argument)
+
+
+def _add_place(add: Callable[..., object]) -> None:
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     add("--port", type=reader(whole_number(1, 65_535)), default=8080, help="port to listen on (default: %(default)s)")
-    add(
-        "--store",
-        metavar="URL",
-        help="URL of the store, such as redis://localhost:6379/0 or sqlite:///path/to/limits.db "
-        "(default: in memory; with several workers, in a temporary file)",
-    )
-    add(
-        "--unix-socket",
-        type=Path,
-        metavar="FILE",
-        help="Unix socket to listen on instead of a port; it is made, and removed at the end",
-    )
+    add("--unix-socket", type=Path, metavar="FILE", help="Unix socket to listen on instead of a port")
     add(
         "--unix-socket-mode",
-        type=reader(permissions),
+        type=reader(_permissions),
         default=0o600,
         metavar="MODE",
         help="permissions of the Unix socket, as for chmod (default: 600)",
@@ -61,6 +60,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes that serve together (default: %(default)s)",
     )
+
+
+def _add_store(add: Callable[..., object]) -> None:
+    add("--policies", type=Path, metavar="FILE", help="policy file, in TOML, YAML or JSON")
+    add(
+        "--store",
+        metavar="URL",
+        help="URL of the store, such as redis://localhost:6379/0 or sqlite:///path/to/limits.db "
+        "(default: in memory; with several workers, in a temporary file)",
+    )
     add(
         "--deadline",
         type=reader(seconds),
@@ -68,7 +77,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="seconds to wait for the store before this process decides on its own (default: %(default)s)",
     )
-    add("--policies", type=Path, metavar="FILE", help="policy file, in TOML, YAML or JSON")
+    add(
+        "--on-error",
+        choices=get_args(OnError),
+        default="local",
+        help="what becomes of requests while the store is away: decided by the same rules in this process, allowed "
+        "(open), denied (closed) or answered with 503 (raise); a policy may have its own (default: %(default)s)",
+    )
+    add(
+        "--local-share",
+        type=reader(_share),
+        metavar="SHARE",
+        help="part of the limits that each process enforces while the store is away, such as 0.5; a policy may have "
+        "its own (default: 1 divided by the workers)",
+    )
+    add(
+        "--lease",
+        type=reader(seconds),
+        metavar="SECONDS",
+        help="seconds for which each process may take usage of hot keys ahead, by policies of one rule; "
+        "a policy may have its own",
+    )
+
+
+def _add_access(add: Callable[..., object]) -> None:
     add("--token-file", type=Path, metavar="FILE", help="file that contains the token")
     add(
         "--allow-host",
@@ -79,7 +111,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def permissions(text: str) -> int:
+def _share(text: str) -> Fraction:
+    try:
+        return arguments.check_share(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"must be a number above 0 and at most 1, not {show(text)}") from None
+
+
+def _permissions(text: str) -> int:
     """Read permissions as for chmod, in octal digits."""
     if not re.fullmatch(r"0?[0-7]{3}", text):
         raise ValueError(f"must be three octal digits such as 660, not {show(text)}")

@@ -18,6 +18,7 @@ from ratekeeper.http.header_writers import HeaderWriters
 from ratekeeper.http.headers import EncodedFields
 from ratekeeper.notices import Notices
 from ratekeeper.policies import Policies, UnknownPolicy
+from ratekeeper.policies.model import StoreOptions
 from ratekeeper.policies.policies import unknown_policy
 from ratekeeper.stores import Store
 from ratekeeper.stores.protocol import Operation
@@ -48,10 +49,13 @@ class ServedPolicy:
 class ServedPolicies:
     """The policies in force by name, or none if the service was started without them."""
 
-    def __init__(self, policies: Policies | None, store: Store, deadline: float, notices: Notices) -> None:
+    def __init__(
+        self, policies: Policies | None, store: Store, deadline: float, options: StoreOptions, notices: Notices
+    ) -> None:
         self.policies = policies
         self._store = store
         self._deadline = deadline
+        self._options = options
         self._notices = notices
         self._served: dict[str, ServedPolicy] = {}
         for name in policies or _NONE:
@@ -67,6 +71,8 @@ class ServedPolicies:
             self._served.pop(policy, None)
             raise unknown_policy(policy, policies)
         if served is None:
-            limiter = policies.async_limiter(policy, self._store, deadline=self._deadline, notices=self._notices)
+            limiter = policies.async_limiter(
+                policy, self._store, deadline=self._deadline, defaults=self._options, notices=self._notices
+            )
             served = self._served[policy] = ServedPolicy(policy, limiter)
         return served

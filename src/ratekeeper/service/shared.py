@@ -12,6 +12,7 @@ from ratekeeper.http import Headers
 from ratekeeper.http.http_limiter import HttpLimiter
 from ratekeeper.notices import Notices
 from ratekeeper.policies import Policies
+from ratekeeper.policies.model import NO_STORE_OPTIONS, StoreOptions
 from ratekeeper.service import DEADLINE
 from ratekeeper.service.live import Live
 from ratekeeper.service.served_policies import ServedPolicies
@@ -29,17 +30,23 @@ class Service:
     """The state behind the routes."""
 
     def __init__(
-        self, store: Store, deadline: float = DEADLINE, policies: Policies | None = None, worker: Worker = ALONE
+        self,
+        store: Store,
+        deadline: float = DEADLINE,
+        policies: Policies | None = None,
+        options: StoreOptions = NO_STORE_OPTIONS,
+        worker: Worker = ALONE,
     ) -> None:
         self.store = store
         self.worker = worker
         self.is_stopping = False
         self._deadline = deadline
+        self._options = options
         self.live = Live()
         self.turns = asyncio.Semaphore(_TURNS)
         """Bounds the work on batches between which other clients have their turn."""
         self.notices = Notices()
-        self.policies = ServedPolicies(policies, store, deadline, self.notices)
+        self.policies = ServedPolicies(policies, store, deadline, options, self.notices)
         self._limiters: OrderedDict[Hashable, HttpLimiter] = OrderedDict()
         self._rules = 0  # of these limiters
 
@@ -75,6 +82,8 @@ class Service:
             prefix=prefix,
             group=prefix,
             deadline=self._deadline,
+            on_error=self._options.on_error or "local",
+            local_share=self._options.local_share or 1,
             notices=self.notices,
             stored_by="text",
         )
