@@ -40,12 +40,7 @@ def main() -> int:
         ended = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-m", "generated", "-n", "auto", "--dist", "worksteal"),
-                *(
-                    "-o",
-                    f"faulthandler_timeout={HANGS}",
-                    "-k",
-                    arguments.k,
-                ),  # a seed would keep it from saving examples
+                *("-o", f"faulthandler_timeout={HANGS}", "-k", arguments.k),  # no seed, with which no example is saved
             ],
             cwd=ROOT,
             env=environment,
