@@ -480,7 +480,9 @@ def test_more_than_the_bound_of_one_key_do_not_wait(gate, caplog):
     ]
     assert verdicts(limited, a_request(peer="192.0.2.9")) == [True]
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("requests are denied that had to be held, because 1000 are held in all or 2 for one key")
+    assert line.startswith(
+        "requests that would have to be held are denied, because 1000 are held already, or 2 for one key"
+    )
     held = getattr(limited, "gate", limited).held
     assert (held.count, held.refused) == (2, 2)
 

@@ -126,7 +126,7 @@ def test_the_application_gives_attributes_of_its_own(gate, caplog):
     limited = gate(policies=found, policy="api", attributes={"plan": plan})
     asked = [a_request(path=path) for path in ("/none", "/pro", "/7", "/wrong")]
     assert verdicts(limited, *asked) == [True, True, False, False]
-    assert "policy 'api': the attribute 'plan' could not be found: it is missing" in caplog.text
+    assert "policy 'api': the function for the attribute 'plan' failed: it counts as missing" in caplog.text
     found.replace(one(1, "all").text)
     assert verdicts(limited, *asked) == [False] * 4
     assert len(seen) == 4  # only while the policy needed it
@@ -242,7 +242,8 @@ def test_an_attribute_that_nothing_gives_is_told_once(gate, caplog):
     limited = gate(policies=found, policy="api")
     assert verdicts(limited, a_request(), a_request()) == [True, False]
     said = (
-        "policy 'api': nothing gives the attribute 'plan': give it with attributes={'plan': ...}; this is logged once"
+        "policy 'api': no function provides the attribute 'plan': pass one in attributes={'plan': ...}; "
+        "this is logged once"
     )
     assert [record.getMessage() for record in caplog.records] == [said]
 

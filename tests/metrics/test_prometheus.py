@@ -223,7 +223,7 @@ def test_rules_without_end_take_a_bounded_number_of_series(registry, page, monke
 
 
 def test_only_a_limiter_has_metrics(registry):
-    with pytest.raises(TypeError, match="metrics are of a Limiter or an AsyncLimiter, not of type str"):
+    with pytest.raises(TypeError, match="metrics need a Limiter or an AsyncLimiter, not str"):
         prometheus("100/minute", registry=registry)
 
 

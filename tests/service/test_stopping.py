@@ -89,4 +89,4 @@ sys.exit(main(["serve", *sys.argv[1:]]))
         assert served.ask("GET", "/healthz").status_code == 200
         served.process.send_signal(signal.SIGINT)
         assert served.process.wait(PATIENCE) == 0
-    assert "stopped with requests under way" in served.process.stderr.read()
+    assert "stopped with requests in progress" in served.process.stderr.read()

@@ -93,7 +93,7 @@ def test_the_socket_of_another_service_is_left_alone(serve, path, capsys):
     served = serve()
     assert main(["serve", "--unix-socket", str(path)]) == 2
     assert capsys.readouterr().err == (
-        f"ratekeeper serve: cannot listen on --unix-socket {path}: another service listens there\n"
+        f"ratekeeper serve: cannot listen on --unix-socket {path}: another service is listening on it\n"
     )
     assert served.ask("GET", "/healthz").status_code == 200
 
@@ -102,7 +102,7 @@ def test_a_file_that_is_no_socket_is_left_alone(path, capsys):
     path.write_text("precious")
     assert main(["serve", "--unix-socket", str(path)]) == 2
     assert capsys.readouterr().err == (
-        f"ratekeeper serve: cannot listen on --unix-socket {path}: the file is there already, and is no socket\n"
+        f"ratekeeper serve: cannot listen on --unix-socket {path}: the file already exists and is not a socket\n"
     )
     assert path.read_text() == "precious"
 

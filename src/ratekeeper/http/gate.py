@@ -329,7 +329,9 @@ def _check_policies(policies: Any, key: KeyFunction, route_limits: Sequence[Rout
     if policies is not None and not of_policies:
         raise InvalidRule(f"policies needs policy, the name of one of them: {', '.join(loaded(policies))}")
     if of_policies and address_of(key) is None and all(each.policy or each.is_exempt for each in route_limits):
-        raise InvalidRule("a policy has keys of its own; `key` can only say by by_address(...) how `ip` is found")
+        raise InvalidRule(
+            "a policy has keys of its own; `key` can only be by_address(...), which says how `ip` is found"
+        )
 
 
 def _listed(argument: str, given: Any) -> list[Any]:

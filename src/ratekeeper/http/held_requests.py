@@ -50,7 +50,7 @@ class HeldRequests:
             is_first = self.refused == 1
         if is_first:
             _log.warning(
-                "requests are denied that had to be held, because %d are held in all or %d for one key; "
+                "requests that would have to be held are denied, because %d are held already, or %d for one key; "
                 "see max_waiters and max_waiters_per_key; this is logged once",
                 self._max_total,
                 self._max_per_key,

@@ -44,7 +44,9 @@ class RequestAttributes:
         }
         for name, function in given.items():
             if not isinstance(name, str) or not name or name.lower().startswith(_HEADER):
-                raise InvalidRule(f"attributes cannot have {show(name)}: a name is a text that is no {_HEADER}NAME")
+                raise InvalidRule(
+                    f"attributes cannot have {show(name)}: a name is a text that does not begin with '{_HEADER}'"
+                )
             checked = of_request(f"attributes[{name!r}]", function, for_asyncio=for_asyncio)
             self._functions[name] = checked.attribute if isinstance(checked, ClientAddress) else checked
         self.reads_path = "path" not in given
@@ -60,7 +62,7 @@ class RequestAttributes:
             if function is None and name.startswith(_HEADER):
                 function = partial(header, name=name[len(_HEADER) :])
             if function is None:
-                self._log_once(f"nothing gives the attribute {name!r}: give it with attributes={{{name!r}: ...}}")
+                self._log_once(f"no function provides the attribute {name!r}: pass one in attributes={{{name!r}: ...}}")
                 continue
             value = yield from self._found(name, function, request)
             if value is not None and value != "":
@@ -74,7 +76,7 @@ class RequestAttributes:
                 value = yield value
             return _checked(value)
         except Exception as error:  # noqa: BLE001 - an error in the application's function must not fail the request
-            self._log_once(f"the attribute {name!r} could not be found: it is missing", error)
+            self._log_once(f"the function for the attribute {name!r} failed: it counts as missing", error)
             return None
 
     def _log_once(self, what: str, error: Exception | None = None) -> None:

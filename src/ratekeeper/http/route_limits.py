@@ -102,7 +102,9 @@ class RouteLimit:
         if self._counted_by[1]:
             raise InvalidRule("per_method does not apply to a policy, which counts by its own keys: use {method} there")
         if route.key is not None and address_of(route.key) is None:
-            raise InvalidRule("a policy has keys of its own; `key` can only say by by_address(...) how `ip` is found")
+            raise InvalidRule(
+                "a policy has keys of its own; `key` can only be by_address(...), which says how `ip` is found"
+            )
         if self.cost_function is None and isinstance(self.cost, Mapping):
             for each in self.cost.values():
                 arguments.check_cost(each)

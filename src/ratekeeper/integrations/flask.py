@@ -8,7 +8,7 @@
 
 A view's own limits replace those of its blueprint, which replace the `default`, unless `override_defaults=False`.
 `application` counts all requests of a client together. A denied request raises `RateLimitExceeded`, which
-`app.errorhandler(429)` can handle. Inside of a view, `with limiter.limit("5/minute"):` limits a part of it.
+`app.errorhandler(429)` can handle. Inside a view, `with limiter.limit("5/minute"):` limits a part of it.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class RateLimiter:
 
 
 class ViewLimit:
-    """A limit as declared: decorates a view or a blueprint, or limits a `with` block inside of a view."""
+    """A limit as declared: decorates a view or a blueprint, or limits a `with` block inside a view."""
 
     def __init__(self, limiter: RateLimiter, declared: Declared) -> None:
         self.limiter = limiter

@@ -49,7 +49,7 @@ class Collection:
             watch_limiters(lambda limiter: self._add(limiter, policy))
         for limiter in limiters:
             if not isinstance(limiter, BaseLimiter):
-                raise TypeError(f"metrics are of a Limiter or an AsyncLimiter, not of type {type(limiter).__name__}")
+                raise TypeError(f"metrics need a Limiter or an AsyncLimiter, not {type(limiter).__name__}")
             self._add(limiter, policy)
 
     def _add(self, limiter: BaseLimiter, policy: str) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, NoReturn
 
 
 class Certificate(NamedTuple):
-    """A certificate with its chain, and its key, in files in the format PEM."""
+    """A certificate with its chain, and its key, in files in PEM format."""
 
     chain: Path
     key: Path
@@ -34,7 +34,7 @@ class Certificate(NamedTuple):
             if error.reason == "KEY_VALUES_MISMATCH":
                 raise ValueError(f"the key in {self.key} does not belong to the certificate in {self.chain}") from None
             raise ValueError(
-                f"{self.chain} and {self.key} must be a certificate and its key, in the format PEM: {error}"
+                f"{self.chain} and {self.key} must be a certificate and its key, in PEM format: {error}"
             ) from None
         return context
 

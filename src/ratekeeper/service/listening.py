@@ -129,10 +129,10 @@ class UnixSocket:
         if not self._path.exists():
             return
         if not stat.S_ISSOCK(self._path.stat().st_mode):
-            raise FileExistsError(errno.EEXIST, "the file is there already, and is no socket")
+            raise FileExistsError(errno.EEXIST, "the file already exists and is not a socket")
         with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):
             probe.connect(os.fspath(self._path))
-            raise OSError(errno.EADDRINUSE, "another service listens there")
+            raise OSError(errno.EADDRINUSE, "another service is listening on it")
         self._path.unlink()
 
 

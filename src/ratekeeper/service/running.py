@@ -118,7 +118,7 @@ class Serving:
         self._server.stop()  # type: ignore[no-untyped-call]
 
     def _give_up(self) -> None:
-        _log.warning("stopped with requests under way, which took longer than %s s", STOP_WITHIN)
+        _log.warning("stopped with requests in progress that took longer than %s s", STOP_WITHIN)
         os._exit(0)
 
     def _told_to_reload(self) -> None:

@@ -50,9 +50,9 @@ def _add_place(add: Callable[..., object]) -> None:
         "--tls-cert",
         type=Path,
         metavar="FILE",
-        help="certificate with its chain, in the format PEM; the service then answers with TLS only",
+        help="certificate with its chain, in PEM format; the service then answers with TLS only",
     )
-    add("--tls-key", type=Path, metavar="FILE", help="key of the certificate, in the format PEM, not encrypted")
+    add("--tls-key", type=Path, metavar="FILE", help="key of the certificate, in PEM format, not encrypted")
     add(
         "--workers",
         type=reader(whole_number(1, MAX_WORKERS)),

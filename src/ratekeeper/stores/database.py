@@ -163,7 +163,7 @@ class Database:
         return connection.execute(statement, parameters)
 
     def _forked(self) -> StoreUnavailable:
-        return StoreUnavailable(f"{self.path} was in use when this process was forked; make the store afterwards")
+        return StoreUnavailable(f"{self.path} was in use when this process was forked; create the store after the fork")
 
     def _expiry(self, now: int, looks: int) -> list[Change]:
         """Return changes that delete a few expired keys, and that postpone those that turn out not to have expired."""

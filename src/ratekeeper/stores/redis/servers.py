@@ -92,7 +92,7 @@ class Servers:
         """Raise if a new connection comes too late for a caller: an unfinished exchange would close it again."""
         if self._took_ns.get(node, 0) > ends_ns - stopwatch():
             self.ready(node)
-            raise StoreUnavailable("a connection to Redis was there too late for a decision", away=False, reason=LATE)
+            raise StoreUnavailable("a connection to Redis was ready too late for a decision", away=False, reason=LATE)
 
     def welcome(self, node: NodeAddress | None, exchange: Callable[[Sequence[Command]], Any]) -> Flow[None]:
         """Make sure that the server of a new connection knows the script, so that a decision is a single exchange."""
