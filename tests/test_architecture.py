@@ -360,21 +360,35 @@ MAY_IMPORT = {
     # the service and its page
     "service": "",
     "service.web": "http.headers",
-    "service.live": "clock decision",
+    "service.live": "clock",
+    "service.heavy_hitters": "",
+    "service.talkers": "service.heavy_hitters stores.protocol",
+    "service.service_counter": ("decision metrics.counting observers service.live service.talkers stores.protocol"),
+    "service.slabs": "clock metrics.families metrics.tallies",
+    "service.key_hashes": "stores.names stores.protocol",
+    "service.figures": (
+        "limiter metrics.counting metrics.families metrics.tallies observers policies queues service.heavy_hitters "
+        "service.live service.service_counter service.slabs service.talkers service.worker stores stores.protocol"
+    ),
+    "service.operating": (
+        "clock metrics.exposition metrics.families service.figures service.key_hashes service.talkers service.web "
+        "stores.protocol"
+    ),
     "service.worker": "",
     "service.served_policies": (
         ". decision http http.header_writers http.headers notices policies policies.model policies.policies stores "
         "stores.protocol"
     ),
     "service.shared": (
-        ". algorithms http http.http_limiter notices policies policies.model service service.live "
+        ". algorithms http http.http_limiter notices policies policies.model service service.figures "
         "service.served_policies service.worker stores"
     ),
     "service.bodies": (
         ". algorithms http.http_limiter policies rules service.served_policies service.shared service.web"
     ),
     "service.batches": "decision errors service.bodies service.shared service.web",
-    "service.openapi": "algorithms keys policies.build rules service.batches service.bodies",
+    "service.openapi": "service.operating_paths algorithms keys policies.build rules service.batches service.bodies",
+    "service.operating_paths": "service.operating service.talkers",
     "service.guards": "service.web",
     "service.api": (
         "decision errors http.headers service.batches service.bodies service.openapi service.served_policies "
@@ -392,7 +406,7 @@ MAY_IMPORT = {
     "service.asgi_server": "http.asgi_types service.web",
     "service.app": (
         "arguments errors fallback flows http.asgi_types playground policies policies.model service service.api "
-        "service.asgi_server service.guards service.shared service.web service.worker stores"
+        "service.asgi_server service.guards service.operating service.shared service.web service.worker stores"
     ),
     "service.rsgi": "http.headers service.app service.connections service.web",
     "service.connections": "clock",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from ratekeeper.clock import stopwatch
@@ -13,6 +14,7 @@ from ratekeeper.stores.protocol import Binding, Demand, QuickHit
 HitOrWait = Literal["hit", "wait"]
 
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
+_FAILED = "an observer raised an exception; the decision is unaffected"
 _log = logging.getLogger("ratekeeper")
 
 
@@ -43,19 +45,29 @@ def tell(
         for observer in observers:
             observer.decided(operation, demands, decision, began_ns, ended_ns)
     except Exception:  # noqa: BLE001
-        _log.exception("an observer raised an exception; the decision is unaffected")
+        _log.exception(_FAILED)
 
 
 def observed(quick_hit: QuickHit, operation: HitOrWait, binding: Binding, observers: Sequence[Observer]) -> QuickHit:
     """Return a quick hit that tells observers. A wait goes on after a denial, which is not yet its decision."""
     is_wait = operation == "wait"
+    decided = observers[0].decided if len(observers) == 1 else partial(_tell_each, observers)
 
     def hit(key: Any, cost: Any) -> Decision | None:
         began_ns = stopwatch()
         decision = quick_hit(key, cost)
         if decision is None or (is_wait and not decision.allowed):
             return decision
-        tell(observers, operation, [_new(Demand, (binding, key, cost, "hit", True, None))], decision, began_ns)
+        ended_ns = stopwatch()
+        try:
+            decided(operation, (_new(Demand, (binding, key, cost, "hit", True, None)),), decision, began_ns, ended_ns)
+        except Exception:  # noqa: BLE001
+            _log.exception(_FAILED)
         return decision
 
     return hit
+
+
+def _tell_each(observers: Sequence[Observer], *decided: Any) -> None:
+    for observer in observers:
+        observer.decided(*decided)

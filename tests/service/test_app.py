@@ -11,11 +11,9 @@ import pytest
 from ratekeeper import FixedWindow, InvalidRule, Limiter
 from ratekeeper.service import bodies
 from ratekeeper.service.app import create_app
-from ratekeeper.service.live import Live
 from ratekeeper.service.shared import MAX_LIMITERS, Service
 from ratekeeper.service.web import Problem, Response, Router, ServiceRequest, decode
 from ratekeeper.stores import MemoryStore
-from ratekeeper.testing import ManualClock
 from tests import inside, servers
 from tests.service.serving import InProcess
 
@@ -168,35 +166,6 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_consumes_nothing():
 
     asyncio.run(app(scope, receive, send))
     assert (said[0]["status"], app.service.store.size) == (400, 0)
-
-
-# Counters
-
-
-def test_decisions_are_counted_in_all_and_by_the_second():
-    clock = ManualClock(1_000)
-    live = Live(clock)
-    for decision in (ADMITTED, ADMITTED, DENIED, ADMITTED._replace(degraded=True)):
-        live.count(decision)
-    clock.advance(1)
-    live.count(DENIED)
-    report = live.report()
-    assert (report["admitted"], report["denied"], report["degraded"]) == (3, 2, 1)
-    assert report["seconds"][-2:] == [
-        {"admitted": 0, "denied": 0, "degraded": 0},
-        {"admitted": 3, "denied": 1, "degraded": 1},
-    ]
-
-
-def test_a_second_in_which_nothing_happened_counts_too():
-    clock = ManualClock(1_000)
-    live = Live(clock)
-    live.count(ADMITTED)
-    clock.advance(3)
-    assert [second["admitted"] for second in live.report()["seconds"][-3:]] == [1, 0, 0]
-    clock.advance(86_400)
-    assert {second["admitted"] for second in live.report()["seconds"]} == {0}
-    assert len(live.report()["seconds"]) == 120
 
 
 # Routes

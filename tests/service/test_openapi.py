@@ -35,5 +35,5 @@ def test_every_way_to_be_turned_away_is_described(served):
 
 def test_every_route_is_described(served):
     paths = served.ask("GET", "/openapi.json").json()["paths"]
-    v1 = {f"/v1/{name}" for name in ("hit", "hit/batch", "peek", "charge", "refund", "reset", "inspect", "live")}
-    assert set(paths) == v1 | {"/healthz", "/readyz", "/openapi.json"}
+    v1 = {f"/v1/{name}" for name in ("hit", "hit/batch", "peek", "charge", "refund", "reset", "inspect", "live", "top")}
+    assert set(paths) == v1 | {"/healthz", "/readyz", "/metrics", "/openapi.json"}

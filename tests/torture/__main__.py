@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tests.torture import (
     clusters,
     crowds,
+    figures,
     identities,
     interruptions,
     links,
@@ -33,6 +34,7 @@ DRILLS: dict[str, Callable[[], str]] = {
     **states.DRILLS,
     **load.DRILLS,
     **identities.DRILLS,
+    **figures.DRILLS,
     **clusters.DRILLS,
 }
 

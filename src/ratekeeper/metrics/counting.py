@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from ratekeeper import forks
@@ -14,10 +15,10 @@ from ratekeeper.stores.protocol import Demand
 
 LIBRARY = "library"
 """The protocol of decisions that no protocol has brought."""
-_Place = tuple[str, bool | None, bool]
-"""A rule, whether it allowed the request (None: it is in shadow), and whether it has no limit."""
-_MAX_PLACES = 4_000  # that are remembered; tallies know them all
-_SECONDS_SUM = DECISION_SECONDS.width - 1
+DECISION_BOUNDS = DECISION_SECONDS.bounds
+DECISION_SUM = DECISION_SECONDS.width - 1
+"""Where the sum of times is, after the counts of the buckets."""
+_MAX_FOUND = 1_000
 _BATCH_SUM = BATCH_SIZE.width - 1
 
 
@@ -28,50 +29,42 @@ def outcome_of(decision: Decision) -> str:
     return "denied" if decision.limit else "blocked"
 
 
-class DecisionCounter:
-    """Counts the decisions by one policy in one tally."""
+class DecisionPlaces:
+    """Where the decisions by one policy are counted in one tally."""
 
     def __init__(self, tally: Tally, policy: str, *, names_rules: bool = True) -> None:
         """Without `names_rules`, the label of the rule is empty: clients choose the rules."""
+        self.cells = tally.cells
+        self.degraded = tally.at(DEGRADED, (policy,))
+        # What has been found, for those who are in a hurry.
+        self.admitted: dict[str, int] = {}  # by rule
+        self.denied: dict[str, int] = {}
+        self.times: dict[str, int] = {}  # by protocol
         self._tally = tally
-        self._cells = tally.cells
         self._policy = policy
         self._names_rules = names_rules
-        self._degraded_at = tally.at(DEGRADED, (policy,))
-        self._places: dict[_Place, int] = {}
-        self._places_of_times: dict[str, int] = {}  # by protocol
-        self._bucket = DECISION_SECONDS.bucket
 
-    def count(self, decision: Decision, protocol: str, took_ns: int | None) -> None:
-        """Count a decision, and the time that it took if that was not spent waiting."""
-        cells = self._cells
-        allowed, limit, _, _, _, _, rule, _, degraded, shadow_denied = decision
-        place: _Place = (rule if self._names_rules else "", allowed, not limit)
-        at = self._places.get(place)
-        if at is None:
-            at = self._place(place, outcome_of(decision))
-        cells[at] += 1
-        if degraded:
-            cells[self._degraded_at] += 1
-        for name in shadow_denied:
-            place = (name if self._names_rules else "", None, False)
-            at = self._places.get(place)
-            if at is None:
-                at = self._place(place, "shadow_denied")
-            cells[at] += 1
-        if took_ns is not None:
-            at = self._places_of_times.get(protocol)
-            if at is None:
-                at = self._tally.at(DECISION_SECONDS, (self._policy, protocol))
-                self._places_of_times[protocol] = at
-            cells[at + self._bucket(took_ns)] += 1
-            cells[at + _SECONDS_SUM] += took_ns
-
-    def _place(self, place: _Place, outcome: str) -> int:
-        if len(self._places) >= _MAX_PLACES:
-            self._places.clear()
-        at = self._places[place] = self._tally.at(DECISIONS, (self._policy, place[0], outcome))
+    def of(self, decision: Decision) -> int:
+        """Return where a decision is counted, by its rule and its outcome."""
+        rule = decision.rule if self._names_rules else ""
+        outcome = outcome_of(decision)
+        at = self._at(rule, outcome)
+        found = {"admitted": self.admitted, "denied": self.denied}.get(outcome)
+        if found is not None and len(found) < _MAX_FOUND:
+            found[rule] = at
         return at
+
+    def of_shadow(self, rule: str) -> int:
+        """Return where it is counted that a rule would have denied a request."""
+        return self._at(rule, "shadow_denied")
+
+    def of_times(self, protocol: str) -> int:
+        """Return where the times of decisions that a protocol has asked for are counted."""
+        at = self.times[protocol] = self._tally.at(DECISION_SECONDS, (self._policy, protocol))
+        return at
+
+    def _at(self, rule: str, outcome: str) -> int:
+        return self._tally.at(DECISIONS, (self._policy, rule if self._names_rules else "", outcome))
 
 
 class CallCounter:
@@ -87,7 +80,7 @@ class CallCounter:
         """Count a call that decided these requests, or should have."""
         cells = self._cells
         cells[self._answered_at if answered else self._failed_at] += 1
-        cells[self._batch_at + BATCH_SIZE.bucket(requests)] += 1
+        cells[self._batch_at + bisect_left(BATCH_SIZE.bounds, requests)] += 1
         cells[self._batch_at + _BATCH_SUM] += requests
 
 
@@ -101,19 +94,32 @@ class ThreadCounter:
         forks.renew_in_child(self)
 
     def after_fork(self) -> None:
-        """Forget the counters of the parent's tallies."""
+        """Forget what belongs to the parent's tallies."""
         self._local = threading.local()
 
     def decided(
         self, operation: HitOrWait, demands: Sequence[Demand], decision: Decision, began_ns: int, ended_ns: int
     ) -> None:
-        """Count a decision."""
+        """Count a decision, and the time of a hit; a wait sleeps."""
         del demands
         try:
-            counter: DecisionCounter = self._local.decisions
+            places: DecisionPlaces = self._local.places
         except AttributeError:
-            counter = self._local.decisions = DecisionCounter(self._tallies.mine(), self._policy)
-        counter.count(decision, LIBRARY, ended_ns - began_ns if operation == "hit" else None)
+            places = self._local.places = DecisionPlaces(self._tallies.mine(), self._policy)
+        cells = places.cells
+        at = (places.admitted if decision.allowed else places.denied).get(decision.rule) if decision.limit else None
+        cells[places.of(decision) if at is None else at] += 1
+        if decision.degraded:
+            cells[places.degraded] += 1
+        for rule in decision.shadow_denied:
+            cells[places.of_shadow(rule)] += 1
+        if operation == "hit":
+            took_ns = ended_ns - began_ns
+            at = places.times.get(LIBRARY)
+            if at is None:
+                at = places.of_times(LIBRARY)
+            cells[at + bisect_left(DECISION_BOUNDS, took_ns)] += 1
+            cells[at + DECISION_SUM] += took_ns
 
     def called(self, requests: int, answered: bool) -> None:
         """Count a call."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Literal, NamedTuple
 
 Labels = tuple[str, ...]
@@ -20,15 +19,13 @@ class Family(NamedTuple):
     """The upper bounds of a histogram's buckets; the last bucket has none."""
     unit: int = 1
     """What the bounds and the sum are divided by when they are shown."""
+    shows_least: bool = False
+    """Whether the values of several writers are shown as the least of them; otherwise, as their sum."""
 
     @property
     def width(self) -> int:
         """How many integers a series has."""
         return len(self.bounds) + 2 if self.kind == "histogram" else 1
-
-    def bucket(self, value: int) -> int:
-        """Return the index of the bucket for a value."""
-        return bisect_left(self.bounds, value)
 
 
 class Sample(NamedTuple):
@@ -68,7 +65,9 @@ DECISION_SECONDS = Family(
     ),
     _NANOSECONDS,
 )
-STORE_UP = Family("ratekeeper_store_up", "gauge", "Whether the store decides (1), or this process without it (0).")
+STORE_UP = Family(
+    "ratekeeper_store_up", "gauge", "Whether the store decides (1), or a process without it (0).", shows_least=True
+)
 STORE_CALLS = Family(
     "ratekeeper_store_calls_total",
     "counter",
@@ -85,12 +84,17 @@ BATCH_SIZE = Family(
 KEYS = Family("ratekeeper_keys", "gauge", "Keys that a store in memory holds.")
 EVICTIONS = Family("ratekeeper_evictions_total", "counter", "Keys that a store in memory evicted because it was full.")
 WAITING = Family("ratekeeper_waiting", "gauge", "Callers that wait for their turn or their departure.")
-POLICIES_VERSION = Family("ratekeeper_policies_version", "gauge", "The version of the policies in force.")
+POLICIES_VERSION = Family(
+    "ratekeeper_policies_version", "gauge", "The version of the policies in force.", shows_least=True
+)
 POLICIES_RELOADS = Family(
     "ratekeeper_policies_reloads_total", "counter", "Reloads of the policies, by result.", ("result",)
 )
 LIMIT = Family(
-    "ratekeeper_limit", "gauge", "The limit or capacity of a rule, without overrides; 0 if blocked.", ("policy", "rule")
+    "ratekeeper_limit",
+    "gauge",
+    "The limit or capacity of a rule, without overrides; 0 if it is blocked.",
+    ("policy", "rule"),
 )
 
 FAMILIES = (

@@ -10,13 +10,16 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, MutableSequence
+from collections.abc import Iterable, Iterator
+from operator import add
+from typing import Any
 
 from ratekeeper import forks
 from ratekeeper.metrics.families import BY_NAME, FAMILIES, MORE, Family, Labels, Sample
 
 MAX_SERIES = 20_000  # of one tally
-_WIDEST = max(family.width for family in FAMILIES)
+WIDEST = max(family.width for family in FAMILIES)
+"""How many integers each series has room for."""
 _ORDER = {family.name: number for number, family in enumerate(FAMILIES)}
 _log = logging.getLogger("ratekeeper")
 
@@ -25,44 +28,47 @@ class Tally:
     """The counts of one writer: `tally.cells[tally.at(FAMILY, labels)] += 1` counts."""
 
     def __init__(self, most: int) -> None:
-        self.cells: MutableSequence[int] = []
+        self.cells: Any = []  # of a tally in a file, a view of it
+        self.places: dict[tuple[str, Labels], int] = {}
+        """Where the integers of each series begin, by the name of its family and its labels."""
         self._most = most
-        self._at: dict[tuple[str, Labels], int] = {}  # by the names of families, whose hashes are known
         self._numbers = itertools.count()
         self._is_full = False
 
     def at(self, family: Family, labels: Labels = ()) -> int:
         """Return where the integers of a series begin; beyond the most series, one stands for all others."""
-        known = self._at.get((family.name, labels))
+        known = self.places.get((family.name, labels))
         if known is not None:
             return known
-        if len(self._at) >= self._most and labels != (more := (MORE,) * len(labels)):
+        if len(self.places) >= self._most and labels != (more := (MORE,) * len(labels)):
             if not self._is_full:
                 self._is_full = True
                 _log.warning("metrics: there are %d series; further ones are counted as %r", self._most, MORE)
             return self.at(family, more)
-        return self._at.setdefault((family.name, labels), self._make(family, labels))
+        return self.places.setdefault((family.name, labels), self.make_room(family, labels))
 
     def samples(self) -> Iterator[Sample]:
         """Yield the values of each series now."""
-        for (name, labels), at in list(self._at.items()):
+        for (name, labels), at in list(self.places.items()):
             family = BY_NAME[name]
             yield Sample(family, labels, list(self.cells[at : at + family.width]))
 
-    def _make(self, family: Family, labels: Labels) -> int:  # noqa: ARG002 - a tally in a file writes them down
-        at = next(self._numbers) * _WIDEST  # one step: a signal handler may count in the middle of this
+    def make_room(self, family: Family, labels: Labels) -> int:  # noqa: ARG002 - a tally in a file writes them down
+        """Return where the integers of a new series begin."""
+        at = next(self._numbers) * WIDEST  # one step: a signal handler may count in the middle of this
         while len(self.cells) < at + family.width:
             self.cells.append(0)
         return at
 
 
 def summed(samples: Iterable[Sample]) -> list[Sample]:
-    """Return one sample for each series, with the sums."""
+    """Return one sample for each series, with what its family shows for several writers."""
     sums: dict[tuple[Family, Labels], list[int]] = {}
     for family, labels, values in samples:
         known = sums.setdefault((family, labels), values)
         if known is not values:
-            sums[family, labels] = [one + other for one, other in zip(known, values, strict=True)]
+            fold = min if family.shows_least else add
+            sums[family, labels] = list(map(fold, known, values))
     return [Sample(family, labels, values) for (family, labels), values in sums.items()]
 
 

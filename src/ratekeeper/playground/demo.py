@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +102,7 @@ class Demo:
         rule = read_rule(request.params["algorithm"], body)
         cost = read_number(body, "cost", 1, rates.MAX_LIMIT)
         visitor, headers = self._visitors.recognize(request)
-        return DemoRequest(body, rule, cost, visitor, headers, self._limiter(rule), self._service.live.count)
+        return DemoRequest(body, rule, cost, visitor, headers, self._limiter(rule))
 
 
 _KINDS = {"MemoryStore": "memory", "SqliteStore": "SQLite"}  # by name: they are imported when they are used
@@ -119,12 +118,9 @@ class DemoRequest:
     visitor: str
     headers: list[tuple[bytes, bytes]]
     limiter: AsyncLimiter
-    count: Callable[[Decision], None]
 
     async def hit(self) -> dict[str, Any]:
-        decision = await self.limiter.hit(self.visitor, self.cost)
-        self.count(decision)
-        return _shown(decision)
+        return _shown(await self.limiter.hit(self.visitor, self.cost))
 
 
 async def algorithms(_: ServiceRequest) -> Response:

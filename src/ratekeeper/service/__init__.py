@@ -3,10 +3,13 @@
 Reading order:
 
 - `web`: what a route needs, a small framework: `ServiceRequest`, `Response`, `Router`, and `Problem` for every error
-- `shared`: `Service`, the state that routes share: one store, its limiters, and the counters of `live`
+- `shared`: `Service`, the state that routes share: one store, its limiters and its figures
+- `figures`: what the service counts, decision by decision in `service_counter`: `slabs` are counts that workers share,
+  `live` is the live chart, and `talkers` are the top talkers, by way of `heavy_hitters`
 - `served_policies`: the policies in force; each protocol finds a policy there, and decides by its limiter
 - `bodies`: the JSON bodies, read into a limiter or a policy, a key or attributes, and a cost
 - `batches`: many hits in one request; `api`: the routes under `/v1`, described by `openapi`
+- `operating`: `/metrics` and `/v1/top`, with `key_hashes` instead of keys, described by `operating_paths`
 - `guards`: which requests are rejected before they reach a route
 - `app`: `create_app`, which puts these and the playground together
 - `asgi_server`, `rsgi`: the application as servers call it

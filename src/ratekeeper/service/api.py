@@ -56,7 +56,6 @@ class Api:
                 headers = limiter.writer.encoded(decision)
         except InvalidRule as error:
             raise bodies.invalid(error) from None
-        self._service.live.count(decision)
         return _decided(decision, headers, always_200)
 
     async def hit_batch(self, request: ServiceRequest) -> Response:
@@ -93,7 +92,7 @@ class Api:
         return json_response({"rules": {name: inspection_fields(each) for name, each in seen.items()}})
 
     async def live(self, _: ServiceRequest) -> Response:
-        return json_response(self._service.live.report() | {"store": await self._store()})
+        return json_response(self._service.figures.live_report() | {"store": await self._store()})
 
     async def openapi(self, _: ServiceRequest) -> Response:
         return Response(200, self._document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Collection
@@ -14,7 +15,7 @@ from ratekeeper.http.asgi_types import Receive, Scope, Send
 from ratekeeper.playground import mount as mount_playground
 from ratekeeper.policies import Policies
 from ratekeeper.policies.model import StoreOptions
-from ratekeeper.service import DEADLINE, api, asgi_server
+from ratekeeper.service import DEADLINE, api, asgi_server, operating
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.shared import Service
 from ratekeeper.service.web import HTML, Problem, Response, Router, ServiceRequest
@@ -36,7 +37,7 @@ class App:
         if scope["type"] == "http":
             await asgi_server.respond(send, await self.answer(asgi_server.request_of(scope, receive)))
         elif scope["type"] == "lifespan":
-            await asgi_server.live(receive, send, self.close)
+            await asgi_server.live(receive, send, self.begin, self.close)
 
     async def answer(self, request: ServiceRequest) -> Response:
         """Return the response to a request; errors become responses as well."""
@@ -57,12 +58,17 @@ class App:
             response.body = b""
         return response
 
+    def begin(self) -> None:
+        """Begin to look after figures regularly, in the running event loop."""
+        self.service.figures.watch(asyncio.get_running_loop())
+
     async def reload(self) -> None:
         """Take over what has changed outside of this process, as after SIGHUP."""
 
     async def close(self) -> None:
         """Close the connections to the store."""
         await flows.result(self.service.store.for_asyncio().close())
+        self.service.figures.close()
 
 
 def create_app(
@@ -77,6 +83,8 @@ def create_app(
     local_share: float | Fraction = 1,
     lease: float | None = None,
     worker: Worker = ALONE,
+    metrics: bool = True,
+    shows_keys: bool = False,
 ) -> App:
     """Make the application.
 
@@ -84,7 +92,9 @@ def create_app(
     machine only. `hosts` are the names by which clients reach the service, besides localhost and IP addresses. The
     store has `deadline` seconds to answer before this process decides on its own. `policies` are a file, a text, or
     policies that were loaded before. `on_error`, `local_share` and `lease` count where a policy has none of its own;
-    leases are for policies only. `worker` is the place of this process among those that serve together.
+    leases are for policies only. `worker` is the place of this process among those that serve together. Without
+    `metrics`, nothing is counted beyond the live chart; with `shows_keys`, top talkers are shown by their keys, which
+    are otherwise hashed.
     """
     if isinstance(store, str):
         store = from_url(store, for_asyncio=True)
@@ -92,9 +102,10 @@ def create_app(
         policies = Policies.load(policies)
     arguments.check_on_error(on_error)
     options = StoreOptions(on_error, arguments.check_share(local_share), lease and arguments.check_lease_seconds(lease))
-    service = Service(store, deadline, policies, options, worker)
+    service = Service(store, deadline, policies, options, worker, counts=metrics)
     router = Router()
     api.mount(router, service)
+    operating.mount(router, service.figures, shows_keys=shows_keys)
     if playground:
         mount_playground(router, service)
     else:

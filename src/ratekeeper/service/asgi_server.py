@@ -32,14 +32,15 @@ async def respond(send: Send, response: Response) -> None:
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def live(receive: Receive, send: Send, close: Callable[[], Awaitable[None]]) -> None:
-    """Answer the lifespan messages; call `close` at shutdown."""
+async def live(receive: Receive, send: Send, begin: Callable[[], object], close: Callable[[], Awaitable[None]]) -> None:
+    """Answer the lifespan messages; call `begin` at the start and `close` at shutdown."""
     while True:
         message = await receive()
         if message["type"] == "lifespan.shutdown":
             await close()
             await send({"type": "lifespan.shutdown.complete"})
             return
+        begin()
         await send({"type": "lifespan.startup.complete"})
 
 

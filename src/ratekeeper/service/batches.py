@@ -67,7 +67,7 @@ async def _hit_some(hits: Iterator[bodies.RequestBody | Problem], service: Servi
         rules += 1 if isinstance(hit, Problem) or hit.rules is None else max(1, len(hit.rules))
     coming = [each for each in begun if not isinstance(each, Decision | Problem)]
     decided = iter(await asyncio.gather(*coming, return_exceptions=True) if coming else ())
-    return [_ended(each if isinstance(each, Decision | Problem) else next(decided), service) for each in begun]
+    return [_ended(each if isinstance(each, Decision | Problem) else next(decided)) for each in begun]
 
 
 def read(content: bytes) -> list[bodies.RequestBody | Problem]:
@@ -114,13 +114,10 @@ def _begin(hit: bodies.RequestBody | Problem, service: Service) -> Decision | Pr
         return bodies.invalid(error)
 
 
-def _ended(decided: Decision | BaseException, service: Service) -> Decision | Problem:
-    """Return the answer to one hit, and count it."""
-    if isinstance(decided, Decision):
-        service.live.count(decided)
-        return decided
+def _ended(decided: Decision | BaseException) -> Decision | Problem:
+    """Return the answer to one hit."""
     if isinstance(decided, StoreUnavailable):
         return Problem(503, str(decided))
-    if not isinstance(decided, Problem):
+    if not isinstance(decided, Decision | Problem):
         raise decided
     return decided

@@ -1,61 +1,61 @@
-"""Counts of decisions, second by second, for the live chart."""
+"""The live chart: decisions second by second."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from ratekeeper.clock import Clock, stopwatch
-from ratekeeper.decision import Decision
 
 SECONDS = 120  # how far back the history goes
-_SECOND_NS = 1_000_000_000
+KINDS = ("admitted", "denied", "degraded")
+ADMITTED, DENIED, DEGRADED, _RING = range(4)
+_SLOT = 4  # the number of a second, and the totals when it began
+_SLOTS = SECONDS + 8
+LENGTH = _RING + _SLOTS * _SLOT
+"""How many integers it takes."""
+SECOND_NS = 1_000_000_000
 
 
 class Live:
-    """Counts the decisions of each kind."""
+    """The totals of decisions of each kind, and the latest seconds in which there were any, in a ring.
 
-    def __init__(self, clock: Clock = stopwatch) -> None:
+    They are integers that other workers may read.
+    """
+
+    def __init__(self, cells: Any = None, clock: Clock = stopwatch) -> None:
+        """It takes the first `LENGTH` of `cells`, and goes on with what they have."""
+        self.cells: Any = [0] * LENGTH if cells is None else cells
+        """Those at `ADMITTED`, `DENIED` and `DEGRADED` count."""
         self._clock = clock
-        self.admitted = 0
-        self.denied = 0
-        self.degraded = 0
-        self._second = self._clock() // _SECOND_NS
-        self._before = (0, 0, 0)  # the totals when this second began
-        self._history: deque[tuple[int, int, int]] = deque([(0, 0, 0)] * SECONDS, maxlen=SECONDS)
 
-    def count(self, decision: Decision) -> None:
-        """Count the decision on a hit."""
-        now = self._clock() // _SECOND_NS
-        if now != self._second:
-            self._turn(now)
-        if decision.allowed:
-            self.admitted += 1
-        else:
-            self.denied += 1
-        if decision.degraded:
-            self.degraded += 1
+    def begin(self, now_ns: int) -> None:
+        """Note the totals with which a second begins, before anything is counted in it."""
+        second = now_ns // SECOND_NS
+        at = _RING + second % _SLOTS * _SLOT
+        for kind in range(_RING):
+            self.cells[at + 1 + kind] = self.cells[kind]
+        self.cells[at] = second
 
-    def report(self) -> dict[str, Any]:
-        """Return the totals, and the same counts for each of the latest whole seconds, the newest last."""
-        now = self._clock() // _SECOND_NS
-        if now != self._second:
-            self._turn(now)
+    def report(self, others: Sequence[Sequence[int]] = ()) -> dict[str, Any]:
+        """Return the totals, and the same counts for each of the latest whole seconds, the newest last.
+
+        `others` are the integers of the other workers.
+        """
+        now = self._clock() // SECOND_NS
+        totals = [0, 0, 0]
+        counts = [Counter[int](), Counter[int](), Counter[int]()]  # by second
+        for cells in (self.cells, *others):
+            ended = [0, *cells[:_RING]]  # read first: what is counted meanwhile belongs to a later second
+            slots = sorted(list(cells[at : at + _SLOT]) for at in range(_RING, LENGTH, _SLOT))
+            for begun, next_begun in pairwise([*slots, ended]):
+                for kind in range(_RING):
+                    counts[kind][begun[0]] += next_begun[kind + 1] - begun[kind + 1]
+            totals = [total + own for total, own in zip(totals, ended[1:], strict=True)]
+        seconds = range(now - SECONDS, now)
         return {
-            "admitted": self.admitted,
-            "denied": self.denied,
-            "degraded": self.degraded,
-            "seconds": [
-                {"admitted": admitted, "denied": denied, "degraded": degraded}
-                for admitted, denied, degraded in self._history
-            ],
+            **dict(zip(KINDS, totals, strict=True)),
+            "seconds": [{kind: counts[number][second] for number, kind in enumerate(KINDS)} for second in seconds],
         }
-
-    def _turn(self, now: int) -> None:
-        """Begin a new second; seconds without decisions are recorded as well."""
-        totals = (self.admitted, self.denied, self.degraded)
-        ended = tuple(total - before for total, before in zip(totals, self._before, strict=True))
-        self._history.append((ended[0], ended[1], ended[2]))
-        idle = min(now - self._second - 1, SECONDS)
-        self._history.extend([(0, 0, 0)] * idle)
-        self._before, self._second = totals, now

@@ -8,6 +8,7 @@ from ratekeeper.algorithms import ALGORITHMS, Rule
 from ratekeeper.keys import MAX_PARTS
 from ratekeeper.policies.build import NAME
 from ratekeeper.rules import MODE, WINDOW
+from ratekeeper.service import operating_paths
 from ratekeeper.service.batches import MAX_HITS
 from ratekeeper.service.bodies import MAX_RULES_IN_BODY, RULE_FIELDS
 
@@ -349,6 +350,7 @@ def document() -> Schema:
             "/v1/refund": _post("Give back, at most what is in use", decision, decides=True, needs_token=True),
             "/v1/reset": _post("Delete the usage of the key", ok, needs_token=True),
             "/v1/inspect": _post("Show how the key is stored", seen, needs_token=True),
+            **operating_paths.PATHS,
             "/v1/live": _get("Return decision counts, in total and per second", _LIVE),
             "/healthz": _get("Check that the process is running", health),
             "/readyz": _get(

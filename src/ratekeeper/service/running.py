@@ -69,6 +69,7 @@ class Serving:
         if self._supervisor is not None:
             loop.add_reader(self._supervisor, self._left_alone)  # nothing else can be read from it
         self._connections.watch(loop)
+        self._app.begin()
         self._serving = await self._server.start()
         announce()
         served = None

@@ -80,6 +80,8 @@ def _serve(
             local_share=options.local_share or Fraction(1, options.workers),
             lease=options.lease,
             worker=worker,
+            metrics=not options.no_metrics,
+            shows_keys=options.show_keys,
         )
 
     def announce() -> None:

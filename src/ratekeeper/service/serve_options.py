@@ -109,6 +109,8 @@ def _add_access(add: Callable[..., object]) -> None:
         metavar="NAME",
         help="host name by which clients reach the service, besides localhost and IP addresses; may be repeated",
     )
+    add("--show-keys", action="store_true", help="show top talkers by their keys, not by hashes of them")
+    add("--no-metrics", action="store_true", help="count nothing for /metrics and for top talkers")
 
 
 def _share(text: str) -> Fraction:

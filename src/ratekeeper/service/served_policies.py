@@ -8,7 +8,7 @@ The limiter follows every change of the policies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ratekeeper import AsyncLimiter
@@ -50,13 +50,22 @@ class ServedPolicies:
     """The policies in force by name, or none if the service was started without them."""
 
     def __init__(
-        self, policies: Policies | None, store: Store, deadline: float, options: StoreOptions, notices: Notices
+        self,
+        policies: Policies | None,
+        store: Store,
+        deadline: float,
+        options: StoreOptions,
+        notices: Notices,
+        *,
+        observe: Callable[[AsyncLimiter], object],
     ) -> None:
+        """`observe` is called with each limiter, before it decides anything."""
         self.policies = policies
         self._store = store
         self._deadline = deadline
         self._options = options
         self._notices = notices
+        self._observe = observe
         self._served: dict[str, ServedPolicy] = {}
         for name in policies or _NONE:
             self.find(name)
@@ -74,5 +83,6 @@ class ServedPolicies:
             limiter = policies.async_limiter(
                 policy, self._store, deadline=self._deadline, defaults=self._options, notices=self._notices
             )
+            self._observe(limiter)
             served = self._served[policy] = ServedPolicy(policy, limiter)
         return served

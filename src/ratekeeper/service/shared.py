@@ -14,7 +14,7 @@ from ratekeeper.notices import Notices
 from ratekeeper.policies import Policies
 from ratekeeper.policies.model import NO_STORE_OPTIONS, StoreOptions
 from ratekeeper.service import DEADLINE
-from ratekeeper.service.live import Live
+from ratekeeper.service.figures import Figures
 from ratekeeper.service.served_policies import ServedPolicies
 from ratekeeper.service.worker import ALONE, Worker
 from ratekeeper.stores import Store
@@ -36,17 +36,19 @@ class Service:
         policies: Policies | None = None,
         options: StoreOptions = NO_STORE_OPTIONS,
         worker: Worker = ALONE,
+        *,
+        counts: bool = True,
     ) -> None:
         self.store = store
         self.worker = worker
         self.is_stopping = False
         self._deadline = deadline
         self._options = options
-        self.live = Live()
+        self.figures = Figures(store, worker, lambda: self.policies.policies, counts=counts)
         self.turns = asyncio.Semaphore(_TURNS)
         """Bounds the work on batches between which other clients have their turn."""
         self.notices = Notices()
-        self.policies = ServedPolicies(policies, store, deadline, options, self.notices)
+        self.policies = ServedPolicies(policies, store, deadline, options, self.notices, observe=self.figures.observe)
         self._limiters: OrderedDict[Hashable, HttpLimiter] = OrderedDict()
         self._rules = 0  # of these limiters
 
@@ -87,6 +89,7 @@ class Service:
             notices=self.notices,
             stored_by="text",
         )
+        self.figures.observe(made)
         limiter = HttpLimiter(made, Headers())
         self._limiters[key] = limiter
         self._rules += len(limiter.rules)
