@@ -248,8 +248,8 @@ MAY_IMPORT = {
     "http.routes": "decision errors http.client_keys http.request http.url_paths limiter rates rules ruleset",
     "http.request_attributes": "errors flows http.address http.claims http.client_keys http.request rates",
     "http.policy_limits": (
-        "arguments flows http.claims http.header_writers http.headers http.http_limiter http.request "
-        "http.request_attributes http.url_paths notices policies rates"
+        "arguments flows http.header_writers http.headers http.http_limiter http.request http.request_attributes "
+        "notices policies rates"
     ),
     "http.route_limits": (
         "arguments decision errors http.chosen_rules http.client_keys http.headers http.http_limiter "
@@ -304,8 +304,8 @@ MAY_IMPORT = {
         "policies.build policies.conditions policies.documents policies.mistakes policies.model rates spelling"
     ),
     "policies.versions": (
-        "algorithms arguments clock policies.attributes policies.model policies.overrides policies.runtime_overrides "
-        "ruleset stores.protocol"
+        "algorithms arguments clock policies.attributes policies.conditions policies.model policies.overrides "
+        "policies.runtime_overrides ruleset stores.protocol"
     ),
     "policies.policy_rules": (
         "algorithms arguments clock decision enforcement fallback policies.model policies.runtime_overrides "

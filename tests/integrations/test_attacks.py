@@ -103,6 +103,21 @@ def test_a_protected_view_that_is_used_up_runs_for_no_other_spelling(target, cli
         assert ran == set()
 
 
+def test_a_protected_view_that_is_used_up_runs_for_no_spelling_of_a_path_that_is_free(target, client):
+    server, mounts = target
+    for mount in mounts:
+        own = f"{client} {mount}"
+        plain, free = (attacks.head("GET", f"{mount}/any/{rest}") for rest in ("x", "cheap"))
+        assert [view_of(attacks.ask(server.port, plain, own), plain) for _ in range(4)] == ["any"] * 3 + [None]
+        assert view_of(attacks.ask(server.port, free, own), free) == "cheap"
+        ran = {
+            name
+            for name, request in attacks.spelled("GET", f"{mount}/any/cheap")
+            if view_of(attacks.ask(server.port, request, own), request) == "any"
+        }
+        assert ran == set()
+
+
 def test_a_protected_view_that_is_used_up_runs_for_no_disguise(target, client):
     server, mounts = target
     for mount in mounts:

@@ -52,20 +52,12 @@ def _decide_by_policy(
     if not cost:
         return None
     prepared = yield from policy.prepared(request, cost)
-    if not any(each.is_limited or each.applied.lacking for each in prepared):
-        policy.note_unlimited()
-        return None
-    flows = [_decide_prepared(route_limit, policy, each, held) for each in prepared]
-    return (yield from flows[0] if len(flows) == 1 else all_or_nothing(flows, held))
-
-
-def _decide_prepared(
-    route_limit: RouteLimit, policy: RoutePolicy, prepared: Any, held: HeldRequests
-) -> Flow[Admission | None]:
     lacking = policy.lacks(prepared)
     if lacking is not None:
         return Admission(denied(lacking), route_limit, BLOCKED, _SHARED)
     if not prepared.is_limited:
+        if not prepared.applied.lacking:
+            policy.note_unlimited()
         return None
     deciding, key = policy.deciding(prepared), prepared.keys_by_rule
     shapers = prepared.keys_of_shapers

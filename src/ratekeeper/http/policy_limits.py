@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ratekeeper import arguments
 from ratekeeper.flows import Flow
-from ratekeeper.http.claims import Claim
 from ratekeeper.http.header_writers import HeaderWriters
 from ratekeeper.http.headers import Headers
 from ratekeeper.http.http_limiter import DecidingLimiter
 from ratekeeper.http.request import Request
 from ratekeeper.http.request_attributes import RequestAttributes
-from ratekeeper.http.url_paths import normalized
 from ratekeeper.notices import Notices
 from ratekeeper.rates import show
 
@@ -61,27 +59,14 @@ class RoutePolicy:
     def _title(self) -> str:
         return f"policy {self.limiter.policy!r}"
 
-    def prepared(self, request: Request, cost: Any) -> Flow[list[Any]]:
-        """Return the request as the version that is in force takes it, or as several that are decided together.
-
-        A path may be written so that one application reads it as another path, and another one does not. Either view
-        may run, so both are decided on.
-        """
+    def prepared(self, request: Request, cost: Any) -> Flow[Any]:
+        """Return the request as the version that is in force takes it."""
         version = self.limiter.version
         values = yield from self._attributes.of(request, version.attributes)
         if isinstance(cost, Mapping):
             cost = self._of_known_rules(cost, version.names)
         missing = "shared" if self._unidentified == "shared" else "skipped"
-        read = version.prepare(values, cost, missing)
-        written = values.get("path")
-        if written is None or not self._attributes.reads_path:
-            return [read]
-        path = normalized(written)
-        if path == (written.rstrip("/") or "/"):
-            return [read]
-        as_written = version.prepare({**values, "path": Claim(written, path)}, cost, missing)
-        as_written.leave_out(read)
-        return [read, as_written]
+        return version.prepare(values, cost, missing)
 
     def deciding(self, prepared: Any) -> DecidingLimiter:
         """Return the limiter, and what reports its decision on a request."""

@@ -49,8 +49,6 @@ class RequestAttributes:
                 )
             checked = of_request(f"attributes[{name!r}]", function, for_asyncio=for_asyncio)
             self._functions[name] = checked.attribute if isinstance(checked, ClientAddress) else checked
-        self.reads_path = "path" not in given
-        """Whether the path is that of the request."""
         self._title = title
         self._logged: set[str] = set()
 

@@ -37,6 +37,11 @@ def normalized(path: str) -> str:
     return "/" + "/".join(segments)
 
 
+def is_usual(path: str) -> bool:
+    """Tell whether all applications read a path as it is written."""
+    return folded(normalized(path)) == path
+
+
 def folded(path: str) -> str:
     """Return the path with one letter for all that an application may take for the same.
 

@@ -7,12 +7,24 @@ from typing import Any
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.claims import Claim
-from ratekeeper.http.url_paths import normalized
+from ratekeeper.http.url_paths import is_usual, normalized
 from ratekeeper.rates import show
 
 Texts = dict[str, str]
 _HEADER = "header:"
 _MAX_BITS = 2048  # of an int
+
+
+class ReadPath(str):
+    """A path as applications may read it, which was written in another way."""
+
+    __slots__ = ("written",)
+    written: str
+
+    def __new__(cls, written: str) -> ReadPath:
+        path = super().__new__(cls, normalized(written))
+        path.written = written
+        return path
 
 
 class InvalidAttribute(InvalidRule):
@@ -30,7 +42,8 @@ class InvalidAttribute(InvalidRule):
 def as_texts(attributes: Mapping[str, Any]) -> Texts:
     """Check a request's attributes, and return each as a text: 42 and "42" are one identity.
 
-    Names of headers and methods ignore case, and a path is read as routes read it. A `Claim` stays as it is.
+    Names of headers and methods ignore case, and a path is read as routes read it: as a `ReadPath`, unless nobody could
+    read it in another way. A `Claim` stays as it is.
     """
     if not isinstance(attributes, Mapping):
         raise TypeError(f"attributes must be a mapping of names to texts or integers, not {show(attributes)}")
@@ -45,7 +58,7 @@ def as_texts(attributes: Mapping[str, Any]) -> Texts:
         elif name == "method":
             text = text.upper()
         elif name == "path":
-            text = normalized(text)
+            text = text if is_usual(text) else ReadPath(text)
         if texts.setdefault(name, text) != text:
             raise InvalidAttribute(name, "is given twice, with different values")
     return texts

@@ -12,8 +12,8 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ratekeeper.http.address import IpNetwork, parse_address
-from ratekeeper.http.url_paths import folded, normalized
-from ratekeeper.policies.attributes import Texts, known_name
+from ratekeeper.http.url_paths import folded, is_usual, normalized
+from ratekeeper.policies.attributes import ReadPath, Texts, known_name
 
 Size = tuple[int, int]
 """The size of a network: the version of its addresses, and how many of their last bits may differ."""
@@ -47,11 +47,20 @@ class When:
         """The names of the attributes that it compares."""
         return (name for name, _ in self._patterns)
 
-    def matches(self, attributes: Texts) -> bool:
-        """Tell whether each named attribute is there and matches one of its patterns."""
+    @property
+    def has_usual_paths(self) -> bool:
+        """Whether it compares a usual path in the same way as it is read and as it is written."""
+        patterns = [each for name, given in self.given.items() if known_name(name) == "path" for each in given]
+        return all(is_usual(f"/{each}" if each.startswith("*") else each) for each in patterns)
+
+    def matches(self, attributes: Texts, *, as_written: bool = False) -> bool:
+        """Tell whether each named attribute is there and matches one of its patterns.
+
+        A path is compared as applications may read it, or exactly as it is written.
+        """
         for name, patterns in self._patterns:
             text = attributes.get(name)
-            if text is None or not patterns.match(name, text):
+            if text is None or not patterns.match(text, as_written=as_written):
                 return False
         return True
 
@@ -64,9 +73,10 @@ class When:
 class Patterns:
     """The patterns of one attribute, one of which must match."""
 
-    __slots__ = ("networks", "texts", "wildcards")
+    __slots__ = ("networks", "texts", "wildcards", "written_paths")
 
     def __init__(self, name: str, patterns: Sequence[str]) -> None:
+        self.written_paths = _written_paths(patterns) if name == "path" else None
         self.texts: set[str] = set()
         self.wildcards: list[list[str]] = []
         self.networks: dict[Size, set[int]] = {}
@@ -80,9 +90,12 @@ class Patterns:
             else:
                 self.texts.add(pattern)
 
-    def match(self, name: str, text: str) -> bool:
+    def match(self, text: str, *, as_written: bool = False) -> bool:
         """Tell whether one of the patterns matches."""
-        if name == "path":
+        if self.written_paths is not None:
+            if as_written:
+                written = text.written if text.__class__ is ReadPath else text
+                return any(_fits(pieces, written) for pieces in self.written_paths)
             text = folded(text)
         return (
             text in self.texts
@@ -130,9 +143,17 @@ def _as_compared(name: str, pattern: str) -> list[str]:
     return [path, path[:-2]] if path.endswith("/*") and path != "/*" else [path]
 
 
+def _written_paths(patterns: Sequence[str]) -> list[list[str]]:
+    """Return the patterns of paths as they are written, in pieces; `/v1/*` includes `/v1`."""
+    parents = [pattern[:-2] for pattern in patterns if pattern.endswith("/*") and pattern != "/*"]
+    return [pattern.split("*") for pattern in (*patterns, *parents)]
+
+
 def _fits(pieces: Sequence[str], text: str) -> bool:
     """Tell whether the pieces between the wildcards are found in the text, in order."""
     first, last = pieces[0], pieces[-1]
+    if len(pieces) == 1:
+        return text == first
     if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
         return False
     at, end = len(first), len(text) - len(last)

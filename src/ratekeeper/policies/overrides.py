@@ -45,10 +45,10 @@ class OverrideTable:
     def __len__(self) -> int:
         return len(self._conditions)
 
-    def matching(self, attributes: Texts) -> Iterator[int]:
+    def matching(self, attributes: Texts, *, as_written: bool = False) -> Iterator[int]:
         """Return the positions of the overrides that a request meets, in order."""
         for position in self._candidates(attributes):
-            if self._conditions[position].matches(attributes):
+            if self._conditions[position].matches(attributes, as_written=as_written):
                 yield position
 
     def _candidates(self, attributes: Texts) -> Iterator[int] | _Positions:

@@ -5,13 +5,14 @@ A version turns the attributes of a request into demands on the store. Its rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ratekeeper import arguments
 from ratekeeper.algorithms import Rule
 from ratekeeper.clock import Clock
 from ratekeeper.policies.attributes import InvalidAttribute, Texts, as_texts
+from ratekeeper.policies.conditions import When
 from ratekeeper.policies.model import ALWAYS, Effect, Override, Policy, PolicyLimit, PolicyRule, Word
 from ratekeeper.policies.overrides import OverrideTable
 from ratekeeper.policies.runtime_overrides import RuntimeOverride
@@ -96,6 +97,15 @@ class Applied(list[Demand]):
             self.lacking.append(Lack(rule.name, of_key.attribute, False, rule.binds))
         return (0, "") if missing == "skipped" else (amount, rule.key.key(texts, shares=True))
 
+    def add(self, demand: Demand) -> None:
+        """Add a demand. Of two limits on one key of one space, which count together, only the stricter one applies."""
+        for index, known in enumerate(self):
+            if (known.binding.space, known.key) == (demand.binding.space, demand.key):
+                if demand.binding.rule.limit < known.binding.rule.limit:
+                    self[index] = demand
+                return
+        self.append(demand)
+
     def end(self, operation: Operation) -> None:
         """Ask the store nothing if the request is blocked, whatever the store would say."""
         if operation in ("hit", "peek") and any(rule.binds for rule in self.blocked):
@@ -140,11 +150,6 @@ class PreparedRequest(dict[str, Any]):
         other.applied[:] = [demand._replace(cost=1) for demand in other.applied]
         return other
 
-    def leave_out(self, other: PreparedRequest) -> None:
-        """Leave out what another request asks for as well."""
-        known = {(each.binding, each.key) for each in other.applied}
-        self.applied[:] = [each for each in self.applied if (each.binding, each.key) not in known]
-
 
 class OverridesInForce:
     """Overrides in order of precedence, with the limits that each puts in place of the rules' own."""
@@ -152,7 +157,10 @@ class OverridesInForce:
     def __init__(self, overrides: Sequence[Override | RuntimeOverride], rules: Container[str], bind: Bind) -> None:
         self.overrides = overrides
         self.bounds: dict[Bound, None] = {}  # an ordered set
-        self.table = OverrideTable([override.when for override in overrides])
+        conditions = [override.when for override in overrides]
+        self.table = OverrideTable(conditions)
+        self.compares_paths = _compare_paths(conditions)
+        self.has_usual_paths = _have_usual_paths(conditions)
         self.effects = [self._effect(override.limits, rules, bind) for override in overrides]
         self.attributes = {name for override in overrides for name in override.when.attributes}
 
@@ -195,6 +203,10 @@ class Version:
             else OverridesInForce(policy.overrides, self.names, bind)
         )
         self._has_overrides = bool(runtime or policy.overrides)
+        conditions = [rule.when for rule in policy.rules]
+        overridden = self.runtime, self.of_file
+        self._compares_paths = _compare_paths(conditions) or any(each.compares_paths for each in overridden)
+        self._has_usual_paths = _have_usual_paths(conditions) and all(each.has_usual_paths for each in overridden)
         costs = {rule.cost.attribute for rule in policy.rules if rule.cost is not None}
         own = {name for rule in policy.rules for name in (*rule.when.attributes, *rule.key.attributes)}
         self.attributes = frozenset(own | costs | self.runtime.attributes | self.of_file.attributes) - {None}
@@ -202,15 +214,17 @@ class Version:
         bounds = self._bounds | self.runtime.bounds | self.of_file.bounds
         self.bindings = tuple(bound.binding for bound in bounds)
 
-    def override(self, texts: Texts) -> tuple[_Effect | None, RuntimeOverride | int | None]:
+    def override(
+        self, texts: Texts, *, as_written: bool = False
+    ) -> tuple[_Effect | None, RuntimeOverride | int | None]:
         """Return the effect of the first override that a request meets, and which it is: an int is one of the file."""
         if self.runtime.overrides:
             now = self._clock()
-            for position in self.runtime.table.matching(texts):
+            for position in self.runtime.table.matching(texts, as_written=as_written):
                 override: Any = self.runtime.overrides[position]
                 if now < override.ends_ns:
                     return self.runtime.effects[position], override
-        for position in self.of_file.table.matching(texts):
+        for position in self.of_file.table.matching(texts, as_written=as_written):
             return self.of_file.effects[position], position
         return None, None
 
@@ -224,22 +238,24 @@ class Version:
         return prepared
 
     def apply(self, operation: Operation, attributes: Any, cost: Any, missing: Missing = "error") -> Applied:
-        """Return the demands of a call, in the order: conditions, overrides, costs, keys."""
+        """Return the demands of a call, in the order: conditions, overrides, costs, keys.
+
+        A path may be written so that one application reads it as another path, and another one does not. Either view
+        may run, so the limits of both apply.
+        """
         texts = as_texts(attributes)
         cost_of: Mapping[str, int] = {}
         if cost.__class__ is not int or cost < 1:
             cost, cost_of = self._costs(cost)
         applied = Applied(self)
-        rules = [rule for rule in self.rules if rule.when is None or rule.when.matches(texts)]
-        effect = self.override(texts)[0] if rules and self._has_overrides else None
-        if isinstance(effect, str):
-            if effect == "blocked":
-                applied.blocked, applied.blocked_as_a_whole = rules, True
-            return applied
-        for rule in rules:
-            limit = rule.limit if effect is None else effect.get(rule.name, rule.limit)
+        limits = self._limits(applied, texts)
+        add = applied.append
+        if self._compares_paths and not (self._has_usual_paths and texts.get("path").__class__ is str):
+            limits += [each for each in self._limits(applied, texts, as_written=True) if each not in limits]
+            add = applied.add
+        for rule, limit in limits:
             if isinstance(limit, str):
-                if limit == "blocked":
+                if limit == "blocked" and rule not in applied.blocked:
                     applied.blocked.append(rule)
                 continue
             try:
@@ -248,15 +264,36 @@ class Version:
             except InvalidAttribute as error:
                 amount, key = applied.without(rule, error, missing, texts, cost, cost_of)
             if amount:
-                applied.append(_new(Demand, (limit, key, amount, operation, rule.binds, None)))
+                add(_new(Demand, (limit, key, amount, operation, rule.binds, None)))
         if applied.blocked:
             applied.end(operation)
         return applied
+
+    def _limits(
+        self, applied: Applied, texts: Texts, *, as_written: bool = False
+    ) -> list[tuple[AppliedRule, _InForce]]:
+        """Return the rules that apply to a request, each with the limit that is in force for it."""
+        rules = [rule for rule in self.rules if rule.when is None or rule.when.matches(texts, as_written=as_written)]
+        effect = self.override(texts, as_written=as_written)[0] if rules and self._has_overrides else None
+        if effect is None:
+            return [(rule, rule.limit) for rule in rules]
+        if isinstance(effect, str):
+            applied.blocked_as_a_whole = applied.blocked_as_a_whole or effect == "blocked"
+            return [(rule, effect) for rule in rules]
+        return [(rule, effect.get(rule.name, rule.limit)) for rule in rules]
 
     def _costs(self, cost: Any) -> tuple[int, Mapping[str, int]]:
         """Return the cost of a request, and those of single rules."""
         known = arguments.by_name("cost", cost, self.names, arguments.check_cost)
         return (1, known) if isinstance(cost, Mapping) else (int(cost), {})
+
+
+def _compare_paths(conditions: Iterable[When]) -> bool:
+    return any("path" in when.attributes for when in conditions)
+
+
+def _have_usual_paths(conditions: Iterable[When]) -> bool:
+    return all(when.has_usual_paths for when in conditions)
 
 
 def _in_force(rule: str, limit: PolicyLimit, bind: Bind, bounds: dict[Bound, None]) -> _InForce:
