@@ -180,6 +180,8 @@ class BaseLimiter:
         """Note what was denied in the shadow, and tell the hook and the observers; log what the hook raises."""
         for rule in decision.shadow_denied:
             self._notices.shadow_denied(rule)
+        if not demands and decision.allowed and not decision.shadow_denied and self._enabled:
+            self._notices.no_rule_applies(self.policy)
         if self._on_decision is not None:
             try:
                 self._on_decision(key, decision)

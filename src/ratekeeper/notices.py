@@ -83,6 +83,10 @@ class Notices:
         """Count a request that a rule would have denied, and log some of them."""
         self.sample("shadow_denied", f"rule {rule!r} would have denied a request; take it out of shadow to enforce it")
 
+    def no_rule_applies(self, policy: str) -> None:
+        """Count a request that a policy does not limit, and log the first one."""
+        self.note("unlimited", f"policy {policy!r}: no rule applies to a request: such requests are not limited")
+
     def include(self, other: Notices) -> None:
         """Add the counts of `other`, which logs for itself, to `counts`."""
         if other is not self and all(known is not other for known in self._included):

@@ -258,6 +258,19 @@ def test_limits_that_are_words():
     assert [limiter.hit({"rule": rule}).allowed for rule in ("unlimited", "blocked", "zero")] == [True, False, False]
 
 
+def test_requests_that_no_rule_limits_are_counted_and_logged_once(caplog):
+    rules = [{"name": "user", "limit": "9/minute", "key": "all", "when": {"plan": "free"}, "cost": "{tokens|1}"}]
+    overrides = [{"when": {"ip": "10.0.0.0/8"}, "limits": "unlimited"}]
+    policies = Policies.load(json.dumps({"policies": {"p": {"rules": rules, "overrides": overrides}}}))
+    limiter = policies.limiter("p")
+    unlimited = [{"plan": "pro"}, {"plan": "free", "ip": "10.1.1.1"}, {"plan": "free", "tokens": 0}]
+    assert [limiter.hit(each).limit for each in (*unlimited, {"plan": "free"})] == [None, None, None, 9]
+    assert limiter.notices.counts["unlimited"] == 3
+    assert [record.message for record in caplog.records] == [
+        "unlimited: policy 'p': no rule applies to a request: such requests are not limited (logged once; see .notices)"
+    ]
+
+
 def test_a_switched_off_policy_admits_everything():
     limiter = Policies.load(POLICIES).limiter("api", enabled=False)
     assert [limiter.hit({"user": "ada"}).remaining for _ in range(5)] == [3] * 5

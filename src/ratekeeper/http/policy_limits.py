@@ -93,7 +93,7 @@ class RoutePolicy:
 
     def note_unlimited(self) -> None:
         """Count a request that no rule limits, and log the first one."""
-        self._notices.note("unlimited", f"{self._title}: no rule applies to a request: such requests are not limited")
+        self._notices.no_rule_applies(self.limiter.policy)
 
     def checked_cost(self, cost: Any) -> Any:
         """Return what a cost function returned, if it is a valid cost; 0 means free."""
