@@ -48,6 +48,8 @@ FRAMEWORKS = {  # what each integration needs besides ratekeeper
     "flask_settings": set(),
     "views": set(),
     "decorator_order": set(),
+    "application_options": set(),
+    "endpoints": {"starlette"},
     "postponing": set(),
     "celery": {"celery"},
     "arq": {"arq"},
@@ -227,7 +229,7 @@ MAY_IMPORT = {
     # HTTP without a framework
     "http": (
         "http.admission http.client_keys http.gate http.gate_options http.headers http.outgoing http.parse "
-        "http.problem http.request http.routes notices rules"
+        "http.problem http.reports http.request http.routes notices rules"
     ),
     "http.asgi_types": "",
     "http.request": "",
@@ -257,7 +259,7 @@ MAY_IMPORT = {
     ),
     "http.limiter_maker": (
         "errors fallback http.address http.client_keys http.headers http.http_limiter http.policy_limits "
-        "http.request_attributes http.routes limiter notices rates rules stores.protocol"
+        "http.request_attributes http.routes limiter notices rates rules stores stores.protocol"
     ),
     "http.matching": "http.request http.route_limits http.url_paths notices",
     "http.held_requests": "errors forks rates",
@@ -328,11 +330,16 @@ MAY_IMPORT = {
     ),
     "integrations.cors": "http.asgi_types",
     "integrations.wsgi": "http http.headers http.reports http.request http.routes",
+    "integrations.endpoints": "http.asgi_types integrations.views",
+    "integrations.application_options": "http http.asgi_types http.client_keys http.routes integrations.views",
     "integrations.starlette": (
-        "decision errors http http.asgi_types http.client_keys http.headers http.reports http.routes http.users "
-        "integrations integrations.asgi integrations.decorator_order stores"
+        "decision errors flows http http.admission http.asgi_types http.gate_options http.headers http.reports "
+        "http.routes http.users integrations integrations.application_options integrations.asgi "
+        "integrations.decorator_order integrations.endpoints integrations.views stores"
     ),
-    "integrations.fastapi": "http http.problem http.routes integrations integrations.starlette rates",
+    "integrations.fastapi": (
+        "http http.problem http.routes integrations integrations.endpoints integrations.starlette rates"
+    ),
     "integrations.views": "arguments http http.routes",
     "integrations.decorator_order": "",
     "integrations.flask_settings": "errors http http.client_keys http.routes rates spelling",

@@ -76,7 +76,7 @@ async def b():
 """,
         (OURS, "option"): f"""{_OUR_IMPORTS}
 app = FastAPI()
-app.add_middleware(RateLimitMiddleware, **{{"limit": "2/minute", **dict({{lines}})}})
+app.add_middleware(RateLimitMiddleware, **{{"default": "2/minute", **dict({{lines}})}})
 
 @app.api_route("/a", methods=["GET", "POST"])
 async def a():

@@ -75,6 +75,47 @@ def test_per_method_is_true_or_false(value):
         Gate(ONE, per_method=value)
 
 
+# --- rules for a key
+
+
+def by_plan(key):
+    return "fixed-window 2/400 days" if key == "header:x-client:ada" else ONE
+
+
+def test_a_function_with_a_parameter_called_key_gets_the_key(gate):
+    limited = gate(by_plan, key=by_header("x-client"))
+    requests = [a_request(headers={"x-client": name}) for name in ("ada", "bob") for _ in range(3)]
+    assert verdicts(limited, *requests) == [True, True, False, True, False, False]
+
+
+def test_it_gets_the_key_without_the_method(gate):
+    limited = gate(by_plan, key=by_header("x-client"), per_method=True)
+    requests = [a_request(headers={"x-client": "ada"}, method=method) for method in ("GET", "POST") for _ in range(3)]
+    assert verdicts(limited, *requests) == [True, True, False] * 2
+
+
+def test_of_a_request_without_a_key_it_gets_none(gate):
+    limited = gate(lambda key: "blocked" if key is None else ONE, key=by_header("x-client"))
+    assert verdicts(limited, a_request(), a_request(headers={"x-client": "ada"})) == [False, True]
+
+
+def test_both_functions_may_be_awaited():
+    async def key(request):
+        return request.header("x-client")[0]
+
+    async def rules(key):
+        return "fixed-window 2/400 days" if key == "ada" else ONE
+
+    limited = Awaited(rules, key=key)
+    requests = [a_request(headers={"x-client": name}) for name in ("ada", "bob") for _ in range(3)]
+    assert verdicts(limited, *requests) == [True, True, False, True, False, False]
+
+
+def test_if_it_fails_the_fallback_applies(gate):
+    limited = gate(lambda key: key.nothing, key=by_header("x-client"), fallback=ONE)
+    assert verdicts(limited, *[a_request(headers={"x-client": "ada"})] * 2) == [True, False]
+
+
 # --- what a denied request gets
 
 

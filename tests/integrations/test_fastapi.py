@@ -18,7 +18,7 @@ from ratekeeper import FixedWindow, InvalidRule, RateLimited
 from ratekeeper.http import by_header, by_path, by_user
 from ratekeeper.integrations import starlette
 from ratekeeper.integrations.fastapi import RESPONSES, Connection, RateLimit, RateLimitMiddleware, limited
-from tests import inside, servers
+from tests import servers
 from tests.integrations import fastapi_app
 from tests.integrations.processes import STORES, UVICORN, Process
 
@@ -366,13 +366,6 @@ def test_an_endpoint_that_takes_anything_is_limited():
 
     app = Starlette(routes=[Path("/", view)])
     assert [get(app, "/").status_code for _ in range(2)] == [200, 429]
-
-
-def test_limits_on_one_redis_share_its_store_and_those_in_memory_have_their_own():
-    url = "redis://localhost:6379/0"
-    one, other = (RateLimit("10/minute", store=url).gate for _ in range(2))
-    assert inside.store_of(one) is inside.store_of(other)
-    assert inside.store_of(RateLimit("10/minute").gate) is not inside.store_of(RateLimit("10/minute").gate)
 
 
 @pytest.mark.parametrize(

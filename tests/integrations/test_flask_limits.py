@@ -166,6 +166,12 @@ def test_functions_without_arguments_use_the_context_of_flask():
 
 
 @pytest.mark.parametrize("strategy", [None, "fixed-window"])
+def test_rules_may_come_from_a_function_of_the_key(strategy):
+    limiter = RateLimiter(default=lambda key: "1/day" if key == "all" else "2/day", key=lambda: "all")
+    assert statuses(an_app(limiter, RATELIMIT_STRATEGY=strategy), "/a", "/a") == [200, 429]
+
+
+@pytest.mark.parametrize("strategy", [None, "fixed-window"])
 def test_rules_may_come_from_a_function_without_arguments(strategy):
     app = an_app(RateLimiter(default=lambda: "1/day"), RATELIMIT_STRATEGY=strategy)
     assert statuses(app, "/a", "/a") == [200, 429]

@@ -154,7 +154,7 @@ def test_a_policy_of_views_has_one_usage_and_no_other_name():
     found = policies([{"name": "ip", "limit": "fixed-window 2/400d", "key": "{ip}"}], [])
     app = FastAPI()
     limit = fastapi.RateLimit(policies=found, policy="api")
-    app.get("/a")(fastapi.limited(limit=None, policies=found, policy="api", store=limit.gate.maker.store)(lambda: "a"))
+    app.get("/a")(fastapi.limited(limit=None, policies=found, policy="api")(lambda: "a"))
     app.get("/b", dependencies=[Depends(limit)])(lambda: "b")
 
     @app.get("/c")

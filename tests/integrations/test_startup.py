@@ -32,6 +32,12 @@ APPS = {
         app.add_middleware(RateLimitMiddleware, limit="nonsense")
         app.add_middleware(GZipMiddleware)
     """,
+    "FastAPI, the default": """
+        from fastapi import FastAPI
+        from ratekeeper.integrations.fastapi import RateLimitMiddleware
+        app = FastAPI()
+        app.add_middleware(RateLimitMiddleware, default="nonsense")
+    """,
     "Starlette": """
         from starlette.applications import Starlette
         from starlette.middleware import Middleware

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI
+from fastapi import Request as FastApiRequest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request as StarletteRequest
@@ -22,10 +23,12 @@ from ratekeeper.http import (
     by_api_key,
     by_user,
     combine,
+    current_decision,
     first_of,
 )
 from ratekeeper.integrations.asgi import RateLimitMiddleware, Route
 from ratekeeper.integrations.fastapi import RESPONSES, Connection, RateLimit, document, limited
+from ratekeeper.integrations.fastapi import RateLimitMiddleware as FastApiMiddleware
 
 
 def tenant(request: Request) -> str | None:
@@ -88,8 +91,22 @@ def by_session(connection: Connection) -> str | None:
     return connection.cookies.get("session")
 
 
+def of_plan(key: str) -> str:
+    return "1000/minute" if key.startswith("user:") else "100/minute"
+
+
+app.add_middleware(FastApiMiddleware, limit=of_plan, default="10/minute", store="redis://localhost")
+app.add_middleware(FastApiMiddleware, default=Route("*", "10/minute", per_method=True), key=by_session)
+
+
+@app.get("/decision")
+def decision(request: FastApiRequest) -> int | None:
+    found = current_decision(request)
+    return None if found is None else found.remaining
+
+
 @app.get("/items/{number}")
-@limited("10/minute", key=by_session)
+@limited("10/minute", key=by_session, methods=["GET"], override_defaults=False)
 async def item(number: int) -> dict[str, int]:
     return {"number": number}
 

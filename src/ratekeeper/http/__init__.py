@@ -38,6 +38,7 @@ from ratekeeper.http.headers import Headers, HeaderWriter
 from ratekeeper.http.outgoing import by_host
 from ratekeeper.http.parse import QuotaPolicy, ServerLimits, ServiceLimit, parse_headers
 from ratekeeper.http.problem import body, problem
+from ratekeeper.http.reports import current_decision
 from ratekeeper.http.request import Answer, Reply, Request
 from ratekeeper.http.routes import Route
 from ratekeeper.notices import Notices
@@ -66,6 +67,7 @@ __all__ = [
     "by_path",
     "by_user",
     "combine",
+    "current_decision",
     "digest",
     "first_of",
     "parse_headers",

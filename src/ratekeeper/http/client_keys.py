@@ -198,6 +198,22 @@ def of_request(argument: str, function: Any, *, for_asyncio: bool = True) -> Cal
     return function  # type: ignore[no-any-return]
 
 
+def of_key(function: Any, key: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function of the request: if the parameter of `function` is called "key", it gets the request's key."""
+    if not _takes_key(function):
+        return function  # type: ignore[no-any-return]
+
+    def of_request(request: Any) -> Any:
+        found = key(request)
+        return later(found) if isinstance(found, Awaitable) else function(found)
+
+    async def later(found: Awaitable[Any]) -> Any:
+        chosen = function(await found)
+        return await chosen if isinstance(chosen, Awaitable) else chosen
+
+    return of_request
+
+
 def within(scope_of: Callable[[Any], str], key: KeyFunction) -> KeyFunction:
     """Begin each key with the scope of its request, so that each scope has its own usage."""
 
@@ -215,7 +231,13 @@ def within(scope_of: Callable[[Any], str], key: KeyFunction) -> KeyFunction:
 
     scoped.why_none = why_none(key)  # type: ignore[attr-defined]
     scoped.address = address_of(key)  # type: ignore[attr-defined]
+    scoped.unscoped = unscoped(key)  # type: ignore[attr-defined]
     return scoped
+
+
+def unscoped(key: KeyFunction) -> KeyFunction:
+    """Return the key function that `within` was given."""
+    return getattr(key, "unscoped", key)
 
 
 def why_none(key: KeyFunction) -> str:
@@ -246,6 +268,14 @@ def _takes(function: Any, arguments: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _takes_key(function: Any) -> bool:
+    """Tell whether the first parameter of a function is called "key"."""
+    try:
+        return next(iter(inspect.signature(function).parameters), "") == "key"
+    except (TypeError, ValueError):
+        return False
 
 
 def _checked(name: str, functions: Sequence[PartFunction]) -> tuple[PartFunction, ...]:

@@ -15,7 +15,7 @@ from ratekeeper import arguments
 from ratekeeper.clock import Clock, wall_clock
 from ratekeeper.errors import InvalidRule
 from ratekeeper.fallback import OnError
-from ratekeeper.flows import run, run_async
+from ratekeeper.flows import result, run, run_async
 from ratekeeper.http.admission import Admission, correct, leave, look_after, settle
 from ratekeeper.http.admitting import UNKNOWN, decide, decide_by_all
 from ratekeeper.http.client_keys import KeyFunction, address_of, by_address
@@ -267,8 +267,8 @@ class Gate(_Gate):
 
     def close(self) -> None:
         """Close the store if it was given as a URL."""
-        if self.maker.owner is not None:
-            self.maker.owner.close()
+        if self.maker.own_store is not None:
+            self.maker.own_store.for_threads().close()
 
 
 class AsyncGate(_Gate):
@@ -313,8 +313,8 @@ class AsyncGate(_Gate):
 
     async def close(self) -> None:
         """Close the store if it was given as a URL."""
-        if self.maker.owner is not None:
-            await self.maker.owner.close()
+        if self.maker.own_store is not None:
+            await result(self.maker.own_store.for_asyncio().close())
 
 
 def _check_shadow(shadow: Shadow, route_limits: Sequence[RouteLimit]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ratekeeper import stores
 from ratekeeper.errors import InvalidRule
 from ratekeeper.fallback import OnError
 from ratekeeper.http.address import ClientAddress
@@ -40,10 +41,9 @@ class LimiterMaker:
         notices: Notices,
         **options: Any,
     ) -> None:
-        self.store = store
-        """The store; a URL only until the first limiter is made."""
-        self.owner: Any = None
-        """The limiter that made the store from its URL, and closes it."""
+        self._store = store
+        self.own_store: Store | None = None
+        """The store, if it was made here."""
         self._kind = kind
         self._prefix = prefix
         self._on_error = on_error
@@ -56,6 +56,13 @@ class LimiterMaker:
         self._notices = notices
         self._options = {"notices": notices, **options}
 
+    @property
+    def store(self) -> Store:
+        """The store, one for all limiters; a URL becomes a store when it is needed first."""
+        if isinstance(self._store, str):
+            self._store = self.own_store = stores.from_url(self._store, for_asyncio=self._kind is AsyncLimiter)
+        return self._store
+
     def http_limiter(self, limit: Any, name: str, shadow: AnyShadow, *, is_one_of_many: bool = False) -> HttpLimiter:
         """Return the limiter for rules, or one that is given."""
         if isinstance(limit, Limiter | AsyncLimiter):
@@ -66,8 +73,7 @@ class LimiterMaker:
             names = named(limit)
             shadow = tuple(rule for rule in shadow if rule in names)  # the others are those of other routes
         options = {"group": group, "shadow": shadow, "on_error": self._on_error or "local", **self._options}
-        limiter = self._own(self._kind(limit, self.store, prefix=prefix, **options))
-        return HttpLimiter(limiter, self._headers)
+        return HttpLimiter(self._kind(limit, self.store, prefix=prefix, **options), self._headers)
 
     def policy_limit(self, route: Route, key: Any, shadow: AnyShadow) -> RoutePolicy:
         """Return the policy that a route names, or whose limiter is given; `key` may say how addresses are found."""
@@ -101,9 +107,4 @@ class LimiterMaker:
             shadow = tuple(rule for rule in shadow if rule in names)
         made = make(policy, self.store, prefix=self._prefix, on_error=self._on_error, shadow=shadow, **self._options)
         self.by_policy[policy, shadow] = made
-        return self._own(made)
-
-    def _own(self, limiter: Any) -> Limiter | AsyncLimiter:
-        if isinstance(self.store, str):  # one store for all limiters
-            self.owner, self.store = limiter, limiter.store
-        return limiter  # type: ignore[no-any-return]
+        return made

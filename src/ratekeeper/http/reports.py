@@ -15,6 +15,7 @@ from ratekeeper.http.admission import Admission
 from ratekeeper.http.headers import EncodedFields, Fields
 
 _IN_CONTEXT = "ratekeeper.report"
+_CONTEXTS = ("context", "scope", "environ", "META")  # where requests of the frameworks have their context
 
 
 class Report:
@@ -30,6 +31,11 @@ class Report:
         """Report this decision if it is tighter; of two that are alike, the first."""
         if _room(admission.decision) < _room(self._admission.decision):
             self._admission, self._now = admission, now
+
+    @property
+    def decision(self) -> Decision:
+        """The tightest decision."""
+        return self._admission.decision
 
     def fields(self) -> Fields:
         """Return the headers, as names and values."""
@@ -55,6 +61,17 @@ def report(context: MutableMapping[str, Any], admission: Admission, now: float) 
 def reported(context: MutableMapping[str, Any]) -> Report | None:
     """Return the report of a request that has come to a limit."""
     return context.get(_IN_CONTEXT)
+
+
+def current_decision(request: Any) -> Decision | None:
+    """Return the tightest decision on a request so far; None if it has come to no limit.
+
+    `request` is a request of any framework, an ASGI scope or a WSGI environ.
+    """
+    found = (getattr(request, name, None) for name in _CONTEXTS)
+    context = next((each for each in found if isinstance(each, MutableMapping)), request)
+    report = reported(context) if isinstance(context, MutableMapping) else None
+    return None if report is None else report.decision
 
 
 def _room(decision: Decision) -> tuple[bool, float]:

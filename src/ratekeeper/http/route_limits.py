@@ -10,7 +10,17 @@ from ratekeeper import arguments
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.chosen_rules import chosen
-from ratekeeper.http.client_keys import KeyFunction, address_of, check_function, method_of, of_request, why_none, within
+from ratekeeper.http.client_keys import (
+    KeyFunction,
+    address_of,
+    check_function,
+    method_of,
+    of_key,
+    of_request,
+    unscoped,
+    why_none,
+    within,
+)
 from ratekeeper.http.headers import Headers
 from ratekeeper.http.http_limiter import BLOCKED, HttpLimiter
 from ratekeeper.http.policy_limits import RoutePolicy, Unidentified
@@ -73,7 +83,8 @@ class RouteLimit:
             if callable(given):
                 self.cost_function = of_request("cost", given, for_asyncio=for_asyncio)
             if is_rules_function(route.limit):
-                self.rules_function = of_request("limit", route.limit, for_asyncio=for_asyncio)
+                function = of_request("limit", route.limit, for_asyncio=for_asyncio)
+                self.rules_function = of_key(function, unscoped(self.key))
             _check_deny(self._deny)
             if self.settle is not None:
                 check_function("settle", self.settle, "the answer", for_asyncio=for_asyncio)

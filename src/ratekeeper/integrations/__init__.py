@@ -3,6 +3,7 @@
 Reading order:
 
 - `asgi`: the ASGI middleware; `starlette` adds limits for single endpoints, and `fastapi` dependencies and OpenAPI
+- `endpoints`: which endpoint a request will come to; `application_options`: what limits of endpoints have in common
 - `cors`: preflights and denials, if limits come before CORS
 - `wsgi`: the WSGI middleware; `flask` and `django` build on its request, `rest_framework` on `django`
 - `views`: limits that are declared for single views, and which of them replace the defaults; `decorator_order` finds

@@ -99,20 +99,21 @@ class RateLimitMiddleware:
         self._root_path = _own_root_path(app)
         self._cors = Cors(app)
         try:
-            self.gate = AsyncGate(limit, **options)
+            self.gate = self.make_gate(limit, options)
         except Exception as error:
             if not _is_built_by_starlette():
                 raise
             self.gate = _FailedGate(error)
 
+    def make_gate(self, limit: Limit, options: Options) -> AsyncGate:
+        """Return the gate; an error fails the start of the server."""
+        return AsyncGate(limit, **options)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, connection or lifespan."""
         kind = scope["type"]
         if kind not in ("http", "websocket"):
-            if kind == "lifespan" and isinstance(self.gate, _FailedGate):
-                await self.gate.fail_startup(receive, send)
-            else:
-                await self.app(scope, receive, self._closing(send) if kind == "lifespan" else send)
+            await (self._live(scope, receive, send) if kind == "lifespan" else self.app(scope, receive, send))
             return
         gate = self.gate
         is_options = scope.get("method") == "OPTIONS"
@@ -157,6 +158,23 @@ class RateLimitMiddleware:
         finally:
             listener.close()
 
+    def check(self) -> None:
+        """Raise what is wrong with the limits; called when the server starts."""
+        if isinstance(self.gate, _FailedGate):
+            raise self.gate.error
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a lifespan."""
+        try:
+            self.check()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the application cannot start
+            await receive()  # lifespan.startup
+            message = f"{type(error).__name__}: {error}"
+            await send({"type": "lifespan.startup.failed", "message": message})
+            raise error.with_traceback(None) from None  # for test clients
+        else:
+            await self.app(scope, receive, self._closing(send))
+
     def _closing(self, send: Send) -> Send:
         async def close_at_the_end(message: Message) -> None:
             if message["type"].startswith("lifespan.shutdown."):
@@ -175,17 +193,10 @@ class _FailedGate(AsyncGate):
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
-        self._error = error
+        self.error = error
 
     async def admit(self, *_: Any, **__: Any) -> Admission | None:
-        raise self._error.with_traceback(None)  # each time anew, or it would grow
-
-    async def fail_startup(self, receive: Receive, send: Send) -> None:
-        """Tell the server that the application cannot start, and why; test clients raise the error."""
-        await receive()  # lifespan.startup
-        message = f"{type(self._error).__name__}: {self._error}"
-        await send({"type": "lifespan.startup.failed", "message": message})
-        raise self._error.with_traceback(None)
+        raise self.error.with_traceback(None)  # each time anew, or it would grow
 
 
 def _is_built_by_starlette() -> bool:

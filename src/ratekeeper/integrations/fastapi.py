@@ -7,16 +7,17 @@
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from fastapi import Depends, FastAPI, Response, routing
+from fastapi import Depends, FastAPI, Response
 from starlette.requests import HTTPConnection
 
 from ratekeeper.http import Admission
 from ratekeeper.http.problem import PROBLEM_TYPE
 from ratekeeper.http.routes import Limit
 from ratekeeper.integrations import starlette
+from ratekeeper.integrations.endpoints import flat, limits_of
 from ratekeeper.integrations.starlette import Connection, RateLimitExceeded, RateLimitMiddleware, Route, limited, tell
 from ratekeeper.rates import show
 
@@ -53,9 +54,11 @@ class RateLimit(starlette.RateLimit):
         *,
         user: Callable[..., Any] | None = None,
         name: str | None = None,
+        methods: Collection[str] | None = None,
+        override_defaults: bool = True,
         **options: "Unpack[Options]",
     ) -> None:
-        super().__init__(limit, name=name, **options)
+        super().__init__(limit, name=name, methods=methods, override_defaults=override_defaults, **options)
         if user is None:
             return
         if not callable(user):
@@ -125,35 +128,16 @@ def document(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         schema = make_schema()
-        for route in _routes(app):
-            if _is_limited(route):
-                _add_response(schema, route)
+        for route in flat(app.routes):
+            for method in getattr(route, "methods", None) or ():
+                if any(limits_of(route, route.endpoint, method, starlette.RateLimit)):
+                    _add_response(schema, route, method)
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _routes(app: FastAPI) -> Iterable[Any]:
-    """Give the application's routes, those of the routers that it includes, too."""
-    flatten: Callable[[Any], Iterable[Any]] = getattr(routing, "iter_route_contexts", iter)  # older ones keep them flat
-    return flatten(app.routes)
-
-
-def _is_limited(route: Any) -> bool:
-    waiting = [getattr(route, "dependant", None)]
-    while waiting:
-        dependant = waiting.pop()
-        if dependant is not None:
-            call = dependant.call
-            if isinstance(call, RateLimit) or hasattr(call, "ratekeeper_limit"):
-                return True
-            waiting += dependant.dependencies
-    return False
-
-
-def _add_response(schema: dict[str, Any], route: Any) -> None:
-    operations = schema.get("paths", {}).get(getattr(route, "path_format", ""), {})
-    for method in getattr(route, "methods", None) or ():
-        operation = operations.get(method.lower())
-        if operation is not None:
-            operation.setdefault("responses", {}).setdefault("429", RESPONSES[429])
+def _add_response(schema: dict[str, Any], route: Any, method: str) -> None:
+    operation = schema.get("paths", {}).get(getattr(route, "path_format", ""), {}).get(method.lower())
+    if operation is not None:
+        operation.setdefault("responses", {}).setdefault("429", RESPONSES[429])

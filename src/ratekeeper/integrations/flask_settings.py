@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -117,7 +118,8 @@ def with_strategy(limit: Any, strategy: str | None) -> Any:
         return limit
     if is_rules_function(limit):
         function = of_request("limit", limit, for_asyncio=False)
-        return lambda request: with_strategy(function(request), strategy)
+        # It may ask for the request or for its key.
+        return functools.wraps(function)(lambda asked: with_strategy(function(asked), strategy))
     if isinstance(limit, str):
         parts = (part.strip() for part in limit.replace(",", ";").replace("|", ";").split(";"))
         return "; ".join(f"{strategy} {part}" if part[:1].isdigit() else part for part in parts)
