@@ -40,6 +40,8 @@ check: $(VENV)/.dev ## check format, lint and types
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	tools/node.sh
+	$(VENV)/bin/pyright
 
 format: $(VENV)/.dev ## format the code and fix what the linter can
 	$(VENV)/bin/ruff check --fix-only .

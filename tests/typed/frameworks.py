@@ -17,6 +17,7 @@ from ratekeeper.http import (
     Admission,
     Answer,
     Headers,
+    Notices,
     Reply,
     Request,
     by_address,
@@ -63,7 +64,7 @@ full = RateLimitMiddleware(
     cost=cost,
     settle=settle,
     deny=deny,
-    exempt=["/healthz"],
+    exempt=["/healthz", lambda request: "x-internal" in request.headers],
     routes=[Route("/login", "5/minute", methods=["POST"]), Route("/api/*", plan), Route("/x", AsyncLimiter("1/s"))],
     headers=Headers(legacy=False, units={"bytes": "content-bytes"}),
     unidentified="deny",
@@ -82,6 +83,14 @@ starlette_app.add_middleware(RateLimitMiddleware, "100/minute", key=by_address(t
 
 app = FastAPI(dependencies=[Depends(RateLimit("1000/minute", name="app"))])
 app.add_middleware(RateLimitMiddleware, limit="100/minute")
+
+
+def current_user() -> str:
+    return "ada"
+
+
+by_dependency = RateLimit("10/minute", key=by_user(), user=current_user, deny="Slow down, please.", shadow=True)
+in_tests = RateLimit("10/minute", name="tests", per_method=True, enabled=False, notices=Notices())
 router = APIRouter(dependencies=[Depends(RateLimit("100/minute", key=by_user()))], responses=RESPONSES)
 tokens = RateLimit({"tokens": "10000/minute"}, cost=500)
 document(app)

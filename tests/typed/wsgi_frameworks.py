@@ -10,6 +10,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from flask import Blueprint, Flask
 from flask.typing import ResponseReturnValue
+from flask.views import MethodView
 from rest_framework.views import APIView
 
 from ratekeeper import FixedWindow, TokenBucket
@@ -61,6 +62,14 @@ later = RateLimiter()
 later.init_app(flask)
 blueprint = limiter.limit("60/hour", methods=["GET"])(Blueprint("some", __name__))
 blueprint.add_url_rule("/", view_func=limiter.exempt(lambda: "free"))
+
+
+class Items(MethodView):
+    decorators = [limiter.limit("10/minute", per_method=True, override_defaults=False, shadow=True)]  # noqa: RUF012
+
+    def get(self) -> ResponseReturnValue:
+        with limiter.limit("5/minute", deny="Slow down, please.") as decision:
+            return "" if decision is None else str(decision.remaining)
 
 
 @flask.get("/search/<query>")
