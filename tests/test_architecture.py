@@ -24,6 +24,7 @@ OUTSIDE = (
     "playground",
     "commands.py",
     "policy_commands.py",
+    "override_commands.py",
     "cli.py",
     "command_parser.py",
     "__main__.py",
@@ -382,24 +383,55 @@ MAY_IMPORT = {
         "stores.protocol"
     ),
     "service.worker": "",
+    "service.store_time": "clock",
+    "service.versioned_values": "flows service.store_time stores.protocol",
+    "service.editions": "errors policies policies.documents",
+    "service.following": "errors",
     "service.served_policies": (
-        ". decision http http.header_writers http.headers notices policies policies.model policies.policies stores "
+        ". clock decision errors http http.header_writers http.headers notices policies policies.model "
+        "policies.policies service.editions service.following stores stores.protocol"
+    ),
+    "service.policy_sources": (
+        "clock errors policies policies.documents service.editions service.served_policies service.web"
+    ),
+    "service.policy_store": (
+        "clock errors policies.documents service.editions service.policy_sources service.served_policies "
+        "service.versioned_values service.web"
+    ),
+    "service.override_store": (
+        "errors policies policies.build policies.runtime_overrides service.editions service.served_policies "
+        "service.store_time service.versioned_values"
+    ),
+    "service.audit_trail": "errors service.editions service.store_time service.versioned_values",
+    "service.administration": (
+        "clock errors policies service.audit_trail service.editions service.override_store service.policy_sources "
+        "service.policy_store service.served_policies service.store_time service.versioned_values stores "
         "stores.protocol"
     ),
     "service.shared": (
-        ". algorithms http http.http_limiter notices policies policies.model service service.figures "
+        ". algorithms http http.http_limiter notices policies.model service service.administration service.figures "
         "service.served_policies service.worker stores"
     ),
     "service.bodies": (
         ". algorithms http.http_limiter policies rules service.served_policies service.shared service.web"
     ),
     "service.batches": "decision errors service.bodies service.shared service.web",
-    "service.openapi": "service.operating_paths algorithms keys policies.build rules service.batches service.bodies",
+    "service.openapi_operations": "",
+    "service.openapi_policies": "policies.build policies.runtime_overrides service.openapi_operations",
     "service.operating_paths": "service.operating service.talkers",
+    "service.openapi": (
+        "algorithms keys rules service.batches service.bodies service.openapi_operations service.openapi_policies "
+        "service.operating_paths"
+    ),
     "service.guards": "service.web",
     "service.api": (
         "decision errors http.headers service.batches service.bodies service.openapi service.served_policies "
         "service.shared service.web stores.protocol"
+    ),
+    "service.policy_api": (
+        "decision errors policies policies.documents policies.explaining policies.versions service.administration "
+        "service.api service.bodies service.editions service.policy_sources service.policy_store "
+        "service.served_policies service.shared service.web"
     ),
     "playground.files": "service.web",
     "playground.visitors": "algorithms clock service.web",
@@ -412,8 +444,9 @@ MAY_IMPORT = {
     "playground": "playground.compare playground.demo playground.files service.shared service.web",
     "service.asgi_server": "http.asgi_types service.web",
     "service.app": (
-        "arguments errors fallback flows http.asgi_types playground policies policies.model service service.api "
-        "service.asgi_server service.guards service.operating service.shared service.web service.worker stores"
+        "arguments errors fallback flows http.asgi_types playground policies.model service service.administration "
+        "service.api service.asgi_server service.guards service.operating service.policy_api service.shared "
+        "service.web service.worker stores"
     ),
     "service.rsgi": "http.headers service.app service.connections service.web",
     "service.connections": "clock",
@@ -449,7 +482,8 @@ MAY_IMPORT = {
     "subcommands": "command_parser rates",
     "commands": "algorithms decision errors limiter rates rules subcommands",
     "policy_commands": "errors policies policies.differences policies.schema subcommands",
-    "cli": "command_parser commands policy_commands service.serve simulate.command",
+    "override_commands": "command_parser errors rates subcommands",
+    "cli": "command_parser commands override_commands policy_commands service.serve simulate.command",
     "__main__": "cli",
 }
 # An application imports from one integration, and finds the same thing under the same name in each of them.

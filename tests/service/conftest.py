@@ -2,7 +2,9 @@ import itertools
 
 import pytest
 
-from tests import servers
+from ratekeeper.stores import AsyncRedisStore, MemoryStore, SqliteStore
+from tests import clusters, servers
+from tests.service.operating import forget
 from tests.service.serving import InProcess, Served
 
 _numbers = itertools.count()
@@ -32,3 +34,26 @@ def served():
 def key():
     """A key that has not been used."""
     return f"key {next(_numbers)}"
+
+
+@pytest.fixture(params=["memory", "SQLite", "Redis", "Cluster"])
+def stores(request, tmp_path):
+    """A function that returns a store; all of them share what they keep."""
+    if request.param == "memory":
+        shared = MemoryStore()
+        yield lambda: shared
+    elif request.param == "SQLite":
+        yield lambda: SqliteStore(tmp_path / "limits.db")
+    else:
+        is_cluster = request.param == "Cluster"
+        server = (clusters.shared_cluster if is_cluster else servers.shared)(servers.newest())
+        forget(server)
+        yield lambda: AsyncRedisStore(server.url)
+        forget(server)
+
+
+@pytest.fixture
+def server():
+    server = servers.RedisServer(servers.programs()[servers.newest()])
+    yield server
+    server.stop()

@@ -73,13 +73,13 @@ class InProcess:
     def __init__(self, **options):
         self.app = create_app(**options)
 
-    def ask(self, method, path, peer="127.0.0.1", **arguments):
-        async def ask():
-            transport = httpx.ASGITransport(self.app, client=(peer, 50_000))
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-                return await client.request(method, path, **arguments)
+    def ask(self, method, path, **arguments):
+        return asyncio.run(self.asking(method, path, **arguments))
 
-        return asyncio.run(ask())
+    async def asking(self, method, path, peer="127.0.0.1", **arguments):
+        transport = httpx.ASGITransport(self.app, client=(peer, 50_000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.request(method, path, **arguments)
 
     def stop(self):
         pass

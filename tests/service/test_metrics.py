@@ -353,7 +353,7 @@ def test_without_room_for_its_files_a_worker_counts_for_itself_and_says_so(tmp_p
     missing = tmp_path / "missing"
     figures = Figures(MemoryStore(), Worker(0, 2, missing))
     assert "the figures of worker 1 are not shared" in caplog.text
-    figures.count_reload("ok")
+    figures.note_reload("ok")
     assert [sample.values for sample in figures.samples() if sample.family is POLICIES_RELOADS] == [[1]]
 
 

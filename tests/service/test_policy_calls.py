@@ -192,7 +192,7 @@ def test_an_attribute_is_a_text_or_an_integer(service, value):
         ({"limit": 5}, "limit"),
         ({"cost": 0}, "cost"),
         ({"cost": -1}, "cost"),
-        ({"cost": {"usr": 1}}, "cost"),
+        ({"cost": {"usr": 1}}, "cost.usr"),
         ({"cost": 1.5}, "cost"),
         ({"attributes": "ada"}, "attributes"),
         ({"policy": 7}, "policy"),

@@ -89,13 +89,18 @@ def _content(path: Path) -> str:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InvalidPolicies([Mistake(None, "", f"cannot be read: {error.strerror}")], str(path)) from None
+    return as_text(content, str(path))
+
+
+def as_text(content: bytes, source: str = "") -> str:
+    """Return the text of a file's content; raise InvalidPolicies if it is none."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         if len(content) > MAX_BYTES:
             return " " * len(content)  # it may have been cut within a character
         line = content.count(b"\n", 0, error.start) + 1
-        raise InvalidPolicies([Mistake(line, "", "this is not UTF-8")], str(path)) from None
+        raise InvalidPolicies([Mistake(line, "", "this is not UTF-8")], source) from None
 
 
 def _guessed(text: str) -> Format:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ratekeeper.policies.attributes import as_texts
 from ratekeeper.policies.model import limit_text
-from ratekeeper.policies.versions import Version
+from ratekeeper.policies.versions import Applied, Version
 from ratekeeper.stores.protocol import Key
 
 
@@ -52,7 +52,12 @@ class Explanation(NamedTuple):
 
 def explain(version: Version, attributes: Mapping[str, Any], cost: Any = 1) -> Explanation:
     """Explain what a hit with these attributes would meet; raise what the hit would raise."""
-    applied = version.apply("peek", attributes, cost)
+    return explain_applied(version.apply("peek", attributes, cost), attributes)
+
+
+def explain_applied(applied: Applied, attributes: Mapping[str, Any]) -> Explanation:
+    """Explain what a call by these demands meets."""
+    version = applied.version
     texts = as_texts(attributes)
     effect, by = version.override(texts)
     demands = {demand.binding.name: demand for demand in applied}

@@ -18,7 +18,7 @@ from ratekeeper.fallback import OnError
 from ratekeeper.limiter import AsyncLimiter, Limiter
 from ratekeeper.notices import Notices
 from ratekeeper.policies.build import MAX_OVERRIDES, build
-from ratekeeper.policies.documents import Document, Format, read, read_text
+from ratekeeper.policies.documents import Document, Format, read
 from ratekeeper.policies.explaining import Explanation, explain
 from ratekeeper.policies.model import NO_OPTIONS, NO_STORE_OPTIONS, Policy, PolicyStoreOptions, StoreOptions
 from ratekeeper.policies.policy_rules import PolicyRules
@@ -56,7 +56,7 @@ class Policies(Mapping[str, Policy]):
         """Use `Policies.load`."""
         self._clock = clock or wall_clock
         self._lock = threading.RLock()
-        self._policies = build(document)
+        self._policies: Mapping[str, Policy] = build(document)
         self._document = document
         self._overrides: dict[str, RuntimeOverride] = {}  # the newest last
         self._followers: weakref.WeakSet[PolicyRules] = weakref.WeakSet()
@@ -88,6 +88,16 @@ class Policies(Mapping[str, Policy]):
     def format(self) -> Format:
         """The format of the text."""
         return self._document.format
+
+    @property
+    def document(self) -> Document:
+        """What is in force, as text and as plain data."""
+        return self._document
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that determines when runtime overrides end."""
+        return self._clock
 
     @property
     def path(self) -> Path | None:
@@ -178,7 +188,11 @@ class Policies(Mapping[str, Policy]):
 
         A limiter whose policy no longer exists keeps its rules.
         """
-        self._put_in_force(read_text(by.text, by.format, by.path) if isinstance(by, Policies) else read(by, format))
+        if isinstance(by, Policies):
+            self._put_in_force(by.document, dict(by))
+        else:
+            document = read(by, format)
+            self._put_in_force(document, build(document))
 
     def reload(self) -> bool:
         """Read the file again, and put it in force if it has changed; tell whether it has."""
@@ -187,7 +201,7 @@ class Policies(Mapping[str, Policy]):
         document = read(self.path, self.format)
         if document.text == self.text:
             return False
-        self._put_in_force(document)
+        self._put_in_force(document, build(document))
         return True
 
     def explain(self, policy: str, attributes: Mapping[str, Any], cost: Any = 1) -> Explanation:
@@ -239,8 +253,7 @@ class Policies(Mapping[str, Policy]):
             self._switch(self._policies, given)
             self._overrides = given
 
-    def _put_in_force(self, document: Document) -> None:
-        policies = build(document)
+    def _put_in_force(self, document: Document, policies: Mapping[str, Policy]) -> None:
         with self._lock:
             self._switch(policies, self._overrides)
             self._policies, self._document = policies, document
@@ -248,10 +261,11 @@ class Policies(Mapping[str, Policy]):
     def _switch(self, policies: Mapping[str, Policy], overrides: Mapping[str, RuntimeOverride]) -> None:
         """Prepare the next version of every limiter, and only then let all of them switch."""
         prepared = []
+        by_policy = _by_policy(overrides)
         for rules in list(self._followers):
             name = rules.version.policy.name
             policy = policies.get(name, rules.version.policy)
-            runtime = _of_policy(name, overrides)
+            runtime = by_policy.get(name, [])
             if policy != rules.version.policy or runtime != rules.version.runtime.overrides:
                 prepared.append((rules, rules.version_of(policy, runtime)))
         for rules, version in prepared:
@@ -276,7 +290,7 @@ class Policies(Mapping[str, Policy]):
     def _rules(
         self, policy: str, prefix: str = "", options: PolicyStoreOptions = NO_OPTIONS, shadow: Shadow = False
     ) -> PolicyRules:
-        runtime = _of_policy(policy, self._overrides)
+        runtime = _by_policy(self._overrides).get(policy, [])
         return PolicyRules(self._policies[policy], prefix, runtime, self._clock, options, shadow)
 
     def _check_known(self, policy: str) -> None:
@@ -314,6 +328,9 @@ def _checked(on_error: Any, local_share: Any, lease: Any) -> StoreOptions:
     )
 
 
-def _of_policy(name: str, overrides: Mapping[str, RuntimeOverride]) -> list[RuntimeOverride]:
-    """Return the overrides of a policy, the newest first."""
-    return [each for each in reversed(list(overrides.values())) if each.policy == name]
+def _by_policy(overrides: Mapping[str, RuntimeOverride]) -> dict[str, list[RuntimeOverride]]:
+    """Return the overrides of each policy, the newest first."""
+    found: dict[str, list[RuntimeOverride]] = {}
+    for override in reversed(list(overrides.values())):
+        found.setdefault(override.policy, []).append(override)
+    return found

@@ -10,7 +10,7 @@ from ratekeeper.policies.build import NAME, Reader
 from ratekeeper.policies.conditions import When
 from ratekeeper.policies.documents import Document
 from ratekeeper.policies.mistakes import InvalidPolicies, Mistake
-from ratekeeper.policies.model import Effect, Policy
+from ratekeeper.policies.model import Effect, Policy, limit_text
 from ratekeeper.rates import show
 from ratekeeper.spelling import nearest
 
@@ -28,6 +28,18 @@ class RuntimeOverride:
     limits: Effect
     ends_ns: int
     """When it ends, in nanoseconds since the epoch."""
+
+    @property
+    def conditions(self) -> dict[str, list[str]]:
+        """Its `when`, as `stored_override` reads it."""
+        return {name: list(patterns) for name, patterns in self.when.given.items()}
+
+    @property
+    def limit_texts(self) -> str | dict[str, str]:
+        """Its `limits`, as `stored_override` reads them."""
+        if isinstance(self.limits, str):
+            return self.limits
+        return {rule: limit_text(limit) for rule, limit in self.limits.items()}
 
 
 def read_override(id: str, given: Any, policies: Mapping[str, Policy], now_ns: int) -> RuntimeOverride:  # noqa: A002
@@ -57,3 +69,15 @@ def read_override(id: str, given: Any, policies: Mapping[str, Policy], now_ns: i
     override = reader.override((), data, [rule.name for rule in policies[policy].rules])
     reader.raise_mistakes()
     return RuntimeOverride(id, policy, override.when, override.limits, now_ns + round(seconds * 1e9))
+
+
+def stored_override(id: str, policy: str, when: Any, limits: Any, ends_ns: int) -> RuntimeOverride:  # noqa: A002
+    """Make an override from what was stored of it; its policy and rules may be gone.
+
+    Raise InvalidPolicies if it is damaged.
+    """
+    reader = Reader(Document("", "json", None, {}))
+    rules = list(limits) if isinstance(limits, Mapping) else []
+    override = reader.override((), {"when": when, "limits": limits}, rules)
+    reader.raise_mistakes()
+    return RuntimeOverride(id, policy, override.when, override.limits, ends_ns)

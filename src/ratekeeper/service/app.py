@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Collection
 from fractions import Fraction
 
@@ -13,15 +12,16 @@ from ratekeeper.errors import StoreUnavailable
 from ratekeeper.fallback import OnError
 from ratekeeper.http.asgi_types import Receive, Scope, Send
 from ratekeeper.playground import mount as mount_playground
-from ratekeeper.policies import Policies
 from ratekeeper.policies.model import StoreOptions
-from ratekeeper.service import DEADLINE, api, asgi_server, operating
+from ratekeeper.service import DEADLINE, api, asgi_server, operating, policy_api
+from ratekeeper.service.administration import PoliciesGiven
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.shared import Service
 from ratekeeper.service.web import HTML, Problem, Response, Router, ServiceRequest
 from ratekeeper.service.worker import ALONE, Worker
 from ratekeeper.stores import Store, from_url
 
+OPENING = 2.0  # seconds to wait for the store when the service starts
 _log = logging.getLogger("ratekeeper")
 
 
@@ -58,15 +58,20 @@ class App:
             response.body = b""
         return response
 
-    def begin(self) -> None:
-        """Begin to look after figures regularly, in the running event loop."""
+    async def begin(self) -> None:
+        """Begin to look after figures regularly, and to follow what others change: they are known now, or away."""
         self.service.figures.watch(asyncio.get_running_loop())
+        await self.service.policies.following.first(OPENING)
 
     async def reload(self) -> None:
         """Take over what has changed outside of this process, as after SIGHUP."""
+        source = self.service.administration.source
+        if source is not None and source.kind != "program":
+            await source.reload("SIGHUP")
 
     async def close(self) -> None:
-        """Close the connections to the store."""
+        """Follow others no more, and close the connections to the store."""
+        self.service.policies.following.end()
         await flows.result(self.service.store.for_asyncio().close())
         self.service.figures.close()
 
@@ -78,7 +83,7 @@ def create_app(
     hosts: Collection[str] = (),
     deadline: float = DEADLINE,
     playground: bool = True,
-    policies: str | os.PathLike[str] | Policies | None = None,
+    policies: PoliciesGiven = None,
     on_error: OnError = "local",
     local_share: float | Fraction = 1,
     lease: float | None = None,
@@ -90,22 +95,21 @@ def create_app(
 
     `token` is required for every call that changes or shows more than a hit does; with None, such calls work from this
     machine only. `hosts` are the names by which clients reach the service, besides localhost and IP addresses. The
-    store has `deadline` seconds to answer before this process decides on its own. `policies` are a file, a text, or
-    policies that were loaded before. `on_error`, `local_share` and `lease` count where a policy has none of its own;
-    leases are for policies only. `worker` is the place of this process among those that serve together. Without
-    `metrics`, nothing is counted beyond the live chart; with `shows_keys`, top talkers are shown by their keys, which
-    are otherwise hashed.
+    store has `deadline` seconds to answer before this process decides on its own. `policies` are a file, a text,
+    policies that were loaded before, or "store" for those that are kept in the store. `on_error`, `local_share` and
+    `lease` count where a policy has none of its own; leases are for policies only. `worker` is the place of this
+    process among those that serve together. Without `metrics`, nothing is counted beyond the live chart; with
+    `shows_keys`, top talkers are shown by their keys, which are otherwise hashed.
     """
     if isinstance(store, str):
         store = from_url(store, for_asyncio=True)
-    if policies is not None and not isinstance(policies, Policies):
-        policies = Policies.load(policies)
     arguments.check_on_error(on_error)
     options = StoreOptions(on_error, arguments.check_share(local_share), lease and arguments.check_lease_seconds(lease))
     service = Service(store, deadline, policies, options, worker, counts=metrics)
     router = Router()
     api.mount(router, service)
     operating.mount(router, service.figures, shows_keys=shows_keys)
+    policy_api.mount(router, service)
     if playground:
         mount_playground(router, service)
     else:

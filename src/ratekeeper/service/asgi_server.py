@@ -32,7 +32,9 @@ async def respond(send: Send, response: Response) -> None:
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def live(receive: Receive, send: Send, begin: Callable[[], object], close: Callable[[], Awaitable[None]]) -> None:
+async def live(
+    receive: Receive, send: Send, begin: Callable[[], Awaitable[None]], close: Callable[[], Awaitable[None]]
+) -> None:
     """Answer the lifespan messages; call `begin` at the start and `close` at shutdown."""
     while True:
         message = await receive()
@@ -40,7 +42,7 @@ async def live(receive: Receive, send: Send, begin: Callable[[], object], close:
             await close()
             await send({"type": "lifespan.shutdown.complete"})
             return
-        begin()
+        await begin()
         await send({"type": "lifespan.startup.complete"})
 
 

@@ -5,7 +5,7 @@ Invalid input becomes a problem that names the field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -74,7 +74,7 @@ def read(body: RequestBody, service: Service) -> tuple[HttpLimiter | ServedPolic
         raise Problem(400, "attributes needs policy; for a rule, use key", field="attributes")
     cost = body.cost
     if cost.__class__ is not int or cost < 1:
-        _check_cost(body)
+        _check_cost(body, body.rules)
     if body.rules is None and body.keys is None and body.rule is None and body.key is not None:  # nearly always
         fields = astuple(body)[: len(RULE_FIELDS)]  # which come first
         http_limiter = service.recall(fields) or service.keep(fields, rule_of(body))
@@ -104,20 +104,23 @@ def _served_policy(body: RequestBody, policy: str, service: Service) -> ServedPo
         if getattr(body, name) is not None:
             raise Problem(400, f"{name} and policy cannot be combined", field=name)
     try:
-        return service.policies.find(policy)
+        served = service.policies.find(policy)
     except UnknownPolicy as error:
         raise Problem(400, str(error), field="policy") from None
+    if body.cost.__class__ is not int or body.cost < 1:
+        _check_cost(body, service.policies.rule_names(policy))
+    return served
 
 
-def _check_cost(body: RequestBody) -> None:
+def _check_cost(body: RequestBody, rules: Collection[str] | None) -> None:
     """Check a cost that is not simply a positive number, also for operations that ignore it."""
     cost = body.cost
     if isinstance(cost, int):
         raise Problem(400, f"cost must be an integer of at least 1, not {cost}", field="cost")
-    if body.rules is None:
+    if rules is None:
         raise Problem(400, "cost by name needs rules; for one rule, cost is a number", field="cost")
     for name, each in cost.items():
-        if name not in body.rules:
+        if name not in rules:
             raise Problem(400, f"cost names {name!r}, which is not one of the rules", field=f"cost.{name}")
         if each < 0:
             raise Problem(400, f"cost.{name} must be an integer of at least 0, not {each}", field=f"cost.{name}")

@@ -48,8 +48,6 @@ class Figures:
         """`policies` returns those in force. Without `counts`, there is the live chart, and nothing else."""
         self.counts = counts
         self._policies = policies
-        self.policies_version: int | None = None
-        """The version of the policies in force in this worker."""
         self._store = store
         self._worker = worker
         self._slab = _slab_of(worker)
@@ -76,7 +74,12 @@ class Figures:
             return LiveCounter(self._now)
         return ServiceCounter(policy, self._now, DecisionPlaces(self._tally, policy, names_rules=bool(policy)))
 
-    def count_reload(self, result: str) -> None:
+    def note_version(self, version: int) -> None:
+        """Note the version of the policies in force in this worker."""
+        if self.counts:
+            self._note(families.POLICIES_VERSION, version)
+
+    def note_reload(self, result: str) -> None:
         """Count a reload of the policies: "ok", or "error" if they have mistakes."""
         self._tally.cells[self._tally.at(families.POLICIES_RELOADS, (result,))] += 1
 
@@ -95,8 +98,6 @@ class Figures:
         if not self.counts:
             return
         self._note(families.WAITING, queues_of(self._store).size)
-        if self.policies_version is not None:
-            self._note(families.POLICIES_VERSION, self.policies_version)
         if isinstance(self._store, Observable):
             figures = self._store.figures()
             self._note(families.STORE_UP, int(figures.is_up))

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from ratekeeper.service.web import JSON, Problem, ServiceRequest
 
 _SAFE = ("GET", "HEAD")
+_SENT_BY_NO_FORM = (*_SAFE, "PUT", "DELETE")  # with a body
 _FROM_HERE = (b"same-origin", b"none")  # none: a typed address or a bookmark
 _GIVEN_ONCE = {  # headers that access depends on: of two values, a proxy may have seen the other one
     *(b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"authorization"),
@@ -48,7 +49,7 @@ class Guards:
         if site is not None and site not in _FROM_HERE and not _is_navigation(request):
             raise Problem(403, "cross-site requests are not allowed")
         content_type = headers.get(b"content-type")
-        if content_type != JSON and request.method not in _SAFE:
+        if content_type != JSON and request.method not in _SENT_BY_NO_FORM:
             _check_content_type(content_type, headers)
 
     def check_token(self, request: ServiceRequest) -> None:

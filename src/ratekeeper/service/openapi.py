@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ratekeeper.algorithms import ALGORITHMS, Rule
 from ratekeeper.keys import MAX_PARTS
-from ratekeeper.policies.build import NAME
 from ratekeeper.rules import MODE, WINDOW
-from ratekeeper.service import operating_paths
+from ratekeeper.service import openapi_policies, operating_paths
 from ratekeeper.service.batches import MAX_HITS
 from ratekeeper.service.bodies import MAX_RULES_IN_BODY, RULE_FIELDS
-
-Schema = dict[str, Any]
+from ratekeeper.service.openapi_operations import Schema, call, call_with_body, named, response, shape
+from ratekeeper.service.openapi_policies import ATTRIBUTES, POLICY, REASONS
 
 _QUANTITY: Schema = {
     "anyOf": [
@@ -44,15 +44,6 @@ _TEXT: Schema = {
 }
 
 
-def _shape(required: Schema, optional: Schema) -> Schema:
-    return {
-        "type": "object",
-        "properties": required | optional,
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
 def _rule_shapes(more_required: Schema, more: Schema) -> list[Schema]:
     """Return the schemas of a rule as fields: one for each set of algorithms with the same fields."""
     alike: dict[Any, list[type[Rule]]] = {}
@@ -75,8 +66,8 @@ def _rule_shape(algorithms: list[type[Rule]], more_required: Schema, more: Schem
         elif field.name not in ("limit", "window"):
             fields[field.name] = _KINDS[field.kind]
     enough = [field.name for field in algorithms[0].fields if field.kind in ("count", "rate")]
-    shape = _shape({"algorithm": {"enum": list(spellings)}, **more_required}, fields | more)
-    return shape | {"anyOf": [{"required": ["limit"]}, {"required": enough}]}
+    given = shape({"algorithm": {"enum": list(spellings)}, **more_required}, fields | more)
+    return given | {"anyOf": [{"required": ["limit"]}, {"required": enough}]}
 
 
 def _by_name(schema: Schema, description: str, least: int = 0) -> Schema:
@@ -99,12 +90,6 @@ _COSTS: Schema = {
 }
 _RULES = _by_name({"anyOf": [_TEXT, *_rule_shapes({}, {})]}, "Rules by name, decided together: all or nothing.", 1)
 _KEYS = _by_name(_KEY, "A key for each rule in `rules`.", 1)
-_POLICY: Schema = {"type": "string", "pattern": f"^{NAME.pattern}$", "description": "The name of a policy in force."}
-_ATTRIBUTES: Schema = {
-    "type": "object",
-    "description": "What the request says of itself, by name; 42 and '42' are the same.",
-    "additionalProperties": {"type": ["string", "integer"]},
-}
 _ASK: Schema = {
     "description": (
         "One rule, as fields or as text, with a key; or several rules, with one key for all or for each; "
@@ -112,10 +97,10 @@ _ASK: Schema = {
     ),
     "anyOf": [
         *_rule_shapes({"key": _KEY}, {"cost": _COST}),
-        _shape({"key": _KEY, "rule": _TEXT}, {"cost": _COST}),
-        _shape({"key": _KEY, "rules": _RULES}, {"cost": _COSTS}),
-        _shape({"keys": _KEYS, "rules": _RULES}, {"cost": _COSTS}),
-        _shape({"policy": _POLICY}, {"attributes": _ATTRIBUTES, "cost": _COSTS}),
+        shape({"key": _KEY, "rule": _TEXT}, {"cost": _COST}),
+        shape({"key": _KEY, "rules": _RULES}, {"cost": _COSTS}),
+        shape({"keys": _KEYS, "rules": _RULES}, {"cost": _COSTS}),
+        shape({"policy": POLICY}, {"attributes": ATTRIBUTES, "cost": _COSTS}),
     ],
     "examples": [
         {"key": "ada", "rule": "100/minute"},
@@ -172,10 +157,11 @@ _PROBLEM: Schema = {
         "status": {"type": "integer"},
         "detail": {"type": "string"},
         "field": {"type": "string", "description": "The field of the request that is invalid."},
+        "reasons": REASONS,
     },
     "required": ["type", "title", "status", "detail"],
 }
-_BATCH: Schema = _shape(
+_BATCH: Schema = shape(
     {
         "requests": {
             "type": "array",
@@ -238,87 +224,14 @@ _LIVE: Schema = {
     },
     "required": [*_COUNTS["required"], "seconds", "store"],
 }
-_ALWAYS_200: Schema = {
-    "name": "always_200",
-    "in": "query",
-    "description": "1: answer denials with status 200, for callers that read only the body.",
-    "schema": {"type": "string", "enum": ["0", "1"]},
-}
-_HEADERS: Schema = {
-    name: {"schema": {"type": kind}}
-    for name, kind in (
-        ("X-RateLimit-Limit", "integer"),
-        ("X-RateLimit-Remaining", "integer"),
-        ("X-RateLimit-Reset", "integer"),
-        ("RateLimit-Policy", "string"),
-        ("RateLimit", "string"),
-    )
-}
 
 
-def _named(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
+def _get(summary: str, answer: Schema, others: Mapping[str, Schema] | None = None) -> Schema:
+    return {"get": call(summary, answer, others=others)}
 
 
-def _answer(
-    description: str, schema: Schema, content_type: str = "application/json", headers: Schema | None = None
-) -> Schema:
-    return {"description": description, "headers": headers or {}, "content": {content_type: {"schema": schema}}}
-
-
-def _problem(description: str) -> Schema:
-    return _answer(description, _named("Problem"), "application/problem+json")
-
-
-def _get(summary: str, schema: Schema, others: Schema | None = None) -> Schema:
-    responses = {"200": _answer("OK.", schema), **(others or {}), **_TURNED_AWAY}
-    return {"get": {"summary": summary, "responses": responses}}
-
-
-_TURNED_AWAY: Schema = {
-    "403": _problem("The request came from another site's page."),
-    "421": _problem("Unknown host in the Host header."),
-}
-
-
-def _post(
-    summary: str,
-    answer: Schema,
-    *,
-    body: Schema | None = None,
-    largest: str = "64 KiB",
-    decides: bool = False,
-    may_deny: bool = False,
-    needs_token: bool = False,
-) -> Schema:
-    responses: Schema = {
-        "200": _answer("Done.", answer, headers=_HEADERS if decides else {}),
-        "400": _problem("Invalid body or parameter; nothing was consumed."),
-        **_TURNED_AWAY,
-        "408": _problem("The body did not arrive within ten seconds."),
-        "413": _problem(f"The body is larger than {largest}."),
-        "415": _problem("The body is not application/json."),
-        "503": _problem("The store is unavailable."),
-    }
-    operation: Schema = {
-        "summary": summary,
-        "requestBody": {"required": True, "content": {"application/json": {"schema": body or _named("Ask")}}},
-        "responses": responses,
-    }
-    if may_deny:
-        retry_after = {
-            "Retry-After": {
-                "description": "Absent when the request can never be admitted.",
-                "schema": {"type": "integer"},
-            }
-        }
-        responses["429"] = _answer("Denied; nothing was consumed.", answer, headers={**_HEADERS, **retry_after})
-        operation["parameters"] = [_ALWAYS_200]
-    if needs_token:
-        responses["401"] = _problem("The token is missing or wrong.")
-        responses["403"] = _problem("From another site's page or, if there is no token, from another machine.")
-        operation["security"] = [{"token": []}, {}]
-    return {"post": operation}
+def _post(summary: str, answer: Schema, **more: Any) -> Schema:
+    return {"post": call_with_body(summary, answer, **more)}
 
 
 def document() -> Schema:
@@ -332,7 +245,7 @@ def document() -> Schema:
         "properties": {"rules": {"type": "object", "additionalProperties": _INSPECTION}},
         "required": ["rules"],
     }
-    decision = _named("Decision")
+    decision = named("Decision")
     return {
         "openapi": "3.1.0",
         "info": {"title": "ratekeeper", "version": "1", "description": "Exact rate limiting over HTTP."},
@@ -350,13 +263,14 @@ def document() -> Schema:
             "/v1/refund": _post("Give back, at most what is in use", decision, decides=True, needs_token=True),
             "/v1/reset": _post("Delete the usage of the key", ok, needs_token=True),
             "/v1/inspect": _post("Show how the key is stored", seen, needs_token=True),
+            **openapi_policies.paths(),
             **operating_paths.PATHS,
             "/v1/live": _get("Return decision counts, in total and per second", _LIVE),
             "/healthz": _get("Check that the process is running", health),
             "/readyz": _get(
                 "Check the store; the service keeps deciding while it is unavailable",
                 ready,
-                {"503": _answer("The service is told to stop.", stopping)},
+                {"503": response("The service is told to stop.", stopping)},
             ),
             "/openapi.json": _get("Return this document", {"type": "object"}),
         },

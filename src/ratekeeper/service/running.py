@@ -69,7 +69,9 @@ class Serving:
         if self._supervisor is not None:
             loop.add_reader(self._supervisor, self._left_alone)  # nothing else can be read from it
         self._connections.watch(loop)
-        self._app.begin()
+        await self._app.begin()
+        if self._stop_at is not None:  # meanwhile
+            return 0
         self._serving = await self._server.start()
         announce()
         served = None

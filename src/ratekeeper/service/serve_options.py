@@ -63,7 +63,13 @@ def _add_place(add: Callable[..., object]) -> None:
 
 
 def _add_store(add: Callable[..., object]) -> None:
-    add("--policies", type=Path, metavar="FILE", help="policy file, in TOML, YAML or JSON")
+    add(
+        "--policies",
+        type=_policies,
+        metavar="FILE",
+        help="policy file, in TOML, YAML or JSON, whose changes are followed; or the word store, for policies that are "
+        "kept in the store and replaced over HTTP",
+    )
     add(
         "--store",
         metavar="URL",
@@ -111,6 +117,11 @@ def _add_access(add: Callable[..., object]) -> None:
     )
     add("--show-keys", action="store_true", help="show top talkers by their keys, not by hashes of them")
     add("--no-metrics", action="store_true", help="count nothing for /metrics and for top talkers")
+
+
+def _policies(text: str) -> str | Path:
+    """Return the word store, or a file, whatever its name looks like."""
+    return text if text == "store" else Path(text)
 
 
 def _share(text: str) -> Fraction:

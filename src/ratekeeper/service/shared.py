@@ -11,9 +11,9 @@ from ratekeeper.algorithms import Rule
 from ratekeeper.http import Headers
 from ratekeeper.http.http_limiter import HttpLimiter
 from ratekeeper.notices import Notices
-from ratekeeper.policies import Policies
 from ratekeeper.policies.model import NO_STORE_OPTIONS, StoreOptions
 from ratekeeper.service import DEADLINE
+from ratekeeper.service.administration import Administration, PoliciesGiven
 from ratekeeper.service.figures import Figures
 from ratekeeper.service.served_policies import ServedPolicies
 from ratekeeper.service.worker import ALONE, Worker
@@ -33,7 +33,7 @@ class Service:
         self,
         store: Store,
         deadline: float = DEADLINE,
-        policies: Policies | None = None,
+        policies: PoliciesGiven = None,
         options: StoreOptions = NO_STORE_OPTIONS,
         worker: Worker = ALONE,
         *,
@@ -48,7 +48,16 @@ class Service:
         self.turns = asyncio.Semaphore(_TURNS)
         """Bounds the work on batches between which other clients have their turn."""
         self.notices = Notices()
-        self.policies = ServedPolicies(policies, store, deadline, options, self.notices, observe=self.figures.observe)
+        self.policies = ServedPolicies(
+            store,
+            deadline,
+            options,
+            self.notices,
+            observe=self.figures.observe,
+            note_version=self.figures.note_version,
+            note_reload=self.figures.note_reload,
+        )
+        self.administration = Administration(policies, self.policies, store)
         self._limiters: OrderedDict[Hashable, HttpLimiter] = OrderedDict()
         self._rules = 0  # of these limiters
 

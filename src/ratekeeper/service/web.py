@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
@@ -51,13 +51,21 @@ class Problem(Exception):
     """An error that becomes the response; `field` names the invalid part of the request."""
 
     def __init__(
-        self, status: int, detail: str, *, field: str | None = None, headers: Iterable[tuple[bytes, bytes]] = ()
+        self,
+        status: int,
+        detail: str,
+        *,
+        field: str | None = None,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        reasons: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.field = field
         self.headers = headers
+        self.reasons = reasons
+        """All that is wrong, if there is more to say than one sentence."""
 
     def response(self) -> Response:
         """Return the response with the problem document."""
@@ -73,6 +81,8 @@ class Problem(Exception):
         }
         if self.field is not None:
             document["field"] = self.field
+        if self.reasons:
+            document["reasons"] = self.reasons
         return document
 
 
