@@ -23,6 +23,7 @@ OUTSIDE = (
     "service",
     "playground",
     "commands.py",
+    "command_targets.py",
     "policy_commands.py",
     "override_commands.py",
     "cli.py",
@@ -425,8 +426,8 @@ MAY_IMPORT = {
     ),
     "service.guards": "service.web",
     "service.api": (
-        "decision errors http.headers service.batches service.bodies service.openapi service.served_policies "
-        "service.shared service.web stores.protocol"
+        "decision errors http.headers inspections service.batches service.bodies service.openapi "
+        "service.served_policies service.shared service.web stores.protocol"
     ),
     "service.policy_api": (
         "decision errors policies policies.documents policies.explaining policies.versions service.administration "
@@ -438,7 +439,7 @@ MAY_IMPORT = {
     "playground.configs": "algorithms algorithms.rule playground.visitors rates rules service.web",
     "playground.compare": ". algorithms playground.configs rates rules service.web simulate",
     "playground.demo": (
-        ". algorithms playground.configs playground.visitors rates service.api service.shared service.web "
+        ". algorithms inspections playground.configs playground.visitors rates service.api service.shared service.web "
         "stores.protocol"
     ),
     "playground": "playground.compare playground.demo playground.files service.shared service.web",
@@ -479,8 +480,10 @@ MAY_IMPORT = {
         "simulate.traffic subcommands"
     ),
     "command_parser": "rates spelling",
-    "subcommands": "command_parser rates",
-    "commands": "algorithms decision errors limiter rates rules subcommands",
+    "subcommands": "command_parser errors rates",
+    "inspections": "stores.protocol",
+    "command_targets": "algorithms errors limiter policies rates rules subcommands",
+    "commands": "command_targets decision errors inspections limiter subcommands",
     "policy_commands": "errors policies policies.differences policies.schema subcommands",
     "override_commands": "command_parser errors rates subcommands",
     "cli": "command_parser commands override_commands policy_commands service.serve simulate.command",

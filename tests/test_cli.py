@@ -55,6 +55,10 @@ def complaint(capsys, *arguments):
         (["simulate", "--help"], "ratekeeper simulate --file times.txt"),
         (["hit", "--help"], "ratekeeper hit '100/minute' user:42 --store"),
         (["peek", "--help"], "ratekeeper peek '100/minute' user:42 --store"),
+        (["wait", "--help"], "ratekeeper wait '100/minute' user:42 --store"),
+        (["charge", "--help"], "ratekeeper charge '100/minute' user:42 --store"),
+        (["refund", "--help"], "ratekeeper refund '100/minute' user:42 --store"),
+        (["inspect", "--help"], "ratekeeper inspect --policies limits.toml --policy api user=42"),
         (["reset", "--help"], "ratekeeper reset '100/minute' user:42 --store"),
     ],
 )

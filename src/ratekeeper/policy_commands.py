@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ratekeeper.errors import InvalidRule
-from ratekeeper.subcommands import add_command, say
+from ratekeeper.subcommands import add_command, attributes_of, say
 
 if TYPE_CHECKING:
     from ratekeeper.policies import Policies
@@ -107,12 +107,10 @@ def _load(path: str) -> Policies | None:
 
 
 def _explain(policies: Policies, options: argparse.Namespace) -> int:
-    attributes = {}
-    for given in options.explain:
-        name, equals, value = given.partition("=")
-        if not equals or not name:
-            return _refuse(f"write an attribute as NAME=VALUE, not {given!r}")
-        attributes[name] = value
+    try:
+        attributes = attributes_of(options.explain)
+    except InvalidRule as error:
+        return _refuse(str(error))
     names = list(policies) if options.policy is None else [options.policy]
     for name in names:
         try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ratekeeper import rates
+from ratekeeper.errors import InvalidRule
 
 _Value = TypeVar("_Value")
 if TYPE_CHECKING:
@@ -76,6 +77,17 @@ def seconds(text: str) -> float:
     if not 0 < read < float("inf"):
         raise ValueError(f"must be a number of seconds above 0, not {rates.show(text)}")
     return read
+
+
+def attributes_of(words: Iterable[str]) -> dict[str, str]:
+    """Read attributes that are written as NAME=VALUE."""
+    attributes = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise InvalidRule(f"write an attribute as NAME=VALUE, not {rates.show(word)}")
+        attributes[name] = value
+    return attributes
 
 
 def quantity(text: str) -> Fraction | str:

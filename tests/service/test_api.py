@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from ratekeeper.service.api import inspection_fields
+from ratekeeper.inspections import inspection_fields
 from ratekeeper.stores.protocol import Inspection
 
 TWO_A_DAY = {"algorithm": "fixed-window", "limit": 2, "window": 86_400}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ratekeeper import AsyncLimiter, Decision, StoreUnavailable, rates
 from ratekeeper.algorithms import Rule
+from ratekeeper.inspections import MAX_ENTRIES, newest_entries
 from ratekeeper.playground.configs import (
     MAX_BURST,
     Unusable,
@@ -18,7 +19,6 @@ from ratekeeper.playground.configs import (
     read_rule,
 )
 from ratekeeper.playground.visitors import Visitors
-from ratekeeper.service.api import MAX_ENTRIES, newest_entries
 from ratekeeper.service.web import Response, ServiceRequest, json_response
 from ratekeeper.stores.protocol import Inspection
 

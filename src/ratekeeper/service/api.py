@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ratekeeper.decision import Decision
 from ratekeeper.errors import InvalidRule, StoreUnavailable
+from ratekeeper.inspections import inspection_fields
 from ratekeeper.service import batches, bodies, openapi
 from ratekeeper.service.served_policies import ServedPolicy
 from ratekeeper.service.web import Problem, Response, Router, ServiceRequest, json_response
-from ratekeeper.stores.protocol import Inspection, Operation
+from ratekeeper.stores.protocol import Operation
 
 if TYPE_CHECKING:
     from ratekeeper.http.headers import EncodedFields
     from ratekeeper.service.shared import Service
 
-MAX_ENTRIES = 1_000  # the newest ones of a log
 _encode = msgspec.json.Encoder().encode
 
 
@@ -161,37 +160,3 @@ def _answer_fields(answer: Decision | Problem) -> dict[str, Any]:
     if isinstance(answer, Problem):
         return {"error": answer.detail, "field": answer.field}
     return decision_fields(answer)
-
-
-def inspection_fields(seen: Inspection) -> dict[str, Any]:
-    """Return an inspection as plain data for JSON; `encoding` names the encoding of `raw`."""
-    raw, encoding = _readable(seen.raw)
-    return {
-        "rule": seen.rule,
-        "state": newest_entries(seen.state),
-        "raw": raw,
-        "encoding": encoding,
-        "ttl": seen.ttl,
-        "bytes": seen.bytes,
-        "name": seen.name,
-    }
-
-
-def newest_entries(state: dict[str, Any]) -> dict[str, Any]:
-    """Cut a log to its newest entries; its count still covers all."""
-    return state | {"entries": state["entries"][-MAX_ENTRIES:]} if "entries" in state else state
-
-
-def _readable(raw: Any) -> tuple[Any, str]:
-    if isinstance(raw, int):
-        return f"{raw:#x}", "text"  # many JSON readers have no integers this large
-    if isinstance(raw, list | tuple):
-        raw = raw[-MAX_ENTRIES:]
-    values = raw if isinstance(raw, list) else [raw]
-    if not all(isinstance(value, bytes) for value in values):
-        return raw, "json"
-    if all(value.isascii() and value.decode().isprintable() for value in values):
-        texts, encoding = [value.decode() for value in values], "text"
-    else:
-        texts, encoding = [base64.b64encode(value).decode() for value in values], "base64"
-    return (texts if isinstance(raw, list) else texts[0]), encoding
