@@ -291,6 +291,7 @@ MAY_IMPORT = {
         "rates reservations rules ruleset stores waiting"
     ),
     # policies
+    "policies.caller_hashes": "",
     "policies.mistakes": "errors spelling",
     "policies.text_lines": "policies.mistakes",
     "policies.yaml_reading": "policies.mistakes policies.text_lines",
@@ -300,8 +301,8 @@ MAY_IMPORT = {
     "policies.templates": "errors http.claims keys policies.attributes rates stores.protocol",
     "policies.model": "algorithms fallback policies.conditions policies.templates rates",
     "policies.build": (
-        "algorithms arguments errors fallback http.chosen_rules policies.conditions policies.documents "
-        "policies.mistakes policies.model policies.templates rates rules spelling"
+        "algorithms arguments errors fallback http.chosen_rules policies.caller_hashes policies.conditions "
+        "policies.documents policies.mistakes policies.model policies.templates rates rules spelling"
     ),
     "policies.overrides": "http.url_paths policies.attributes policies.conditions",
     "policies.runtime_overrides": (
@@ -322,7 +323,7 @@ MAY_IMPORT = {
     ),
     "policies.explaining": ("policies.attributes policies.model policies.versions stores.protocol"),
     "policies.differences": "policies.model",
-    "policies.schema": "algorithms arguments fallback policies.build",
+    "policies.schema": "algorithms arguments fallback policies.build policies.caller_hashes",
     "policies": ("policies.attributes policies.mistakes policies.model policies.policies policies.runtime_overrides"),
     # frameworks and clients
     "integrations": "",
@@ -410,8 +411,8 @@ MAY_IMPORT = {
         "stores.protocol"
     ),
     "service.shared": (
-        ". algorithms http http.http_limiter notices policies.model service service.administration service.figures "
-        "service.served_policies service.worker stores"
+        ". algorithms http http.http_limiter notices policies.model service service.administration service.callers "
+        "service.figures service.served_policies service.worker stores"
     ),
     "service.bodies": (
         ". algorithms http.http_limiter policies rules service.served_policies service.shared service.web"
@@ -424,7 +425,8 @@ MAY_IMPORT = {
         "algorithms keys rules service.batches service.bodies service.openapi_operations service.openapi_policies "
         "service.operating_paths"
     ),
-    "service.guards": "service.web",
+    "service.callers": "policies policies.caller_hashes service.web",
+    "service.guards": "service.callers service.web",
     "service.api": (
         "decision errors http.headers inspections service.batches service.bodies service.openapi "
         "service.served_policies service.shared service.web stores.protocol"
@@ -484,7 +486,7 @@ MAY_IMPORT = {
     "inspections": "stores.protocol",
     "command_targets": "algorithms errors limiter policies rates rules subcommands",
     "commands": "command_targets decision errors inspections limiter subcommands",
-    "policy_commands": "errors policies policies.differences policies.schema subcommands",
+    "policy_commands": "errors policies policies.caller_hashes policies.differences policies.schema subcommands",
     "override_commands": "command_parser errors rates subcommands",
     "cli": "command_parser commands override_commands policy_commands service.serve simulate.command",
     "__main__": "cli",

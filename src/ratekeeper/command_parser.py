@@ -16,7 +16,7 @@ PREFIX = "RATEKEEPER_"
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 _NOT_GIVEN: Any = object()
 _NO_SETTINGS = ("help", "version")
-OTHER_VARIABLES = {"RATEKEEPER_TOKEN"}  # which are no options, because the command line is no place for a secret
+OTHER_VARIABLES = {"RATEKEEPER_TOKEN", "RATEKEEPER_CALLER_TOKEN"}  # no options: the command line shows its secrets
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -24,6 +24,13 @@ examples:
   ratekeeper check-config limits.toml --explain user=42 plan=pro method=POST path=/v1/items
   ratekeeper check-config limits.toml --diff new-limits.toml
 """
+_CALLERS = """\
+The second line belongs into the policy file, as callers = [...]. The token itself is for the callers, in the header
+Authorization: Bearer TOKEN, and is not stored anywhere.
+
+example:
+  ratekeeper token
+"""
 _SCHEMA = """\
 example:
   ratekeeper schema > policies.schema.json
@@ -61,6 +68,25 @@ def add(commands: Subcommands) -> None:
         epilog=_SCHEMA,
     )
     parser.set_defaults(run=print_schema)
+    parser = add_command(
+        commands,
+        "token",
+        "make a token for the callers of a policy",
+        description="Make a token for the callers of a policy, and print it with its hash.",
+        epilog=_CALLERS,
+    )
+    parser.set_defaults(run=print_token)
+
+
+def print_token(_: argparse.Namespace) -> int:
+    """Print a new token and its hash."""
+    import secrets
+
+    from ratekeeper.policies.caller_hashes import caller_hash
+
+    token = secrets.token_urlsafe(32)
+    print(f'token:   {token}\ncallers: ["{caller_hash(token.encode())}"]')
+    return VALID
 
 
 def print_schema(_: argparse.Namespace) -> int:

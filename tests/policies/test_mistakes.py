@@ -41,7 +41,7 @@ TOLD = [
     (
         3,
         "policies.api.shado",
-        "is not a field of a policy; its fields are on_error, local_share, lease, shadow, rules, overrides",
+        "is not a field of a policy; its fields are on_error, local_share, lease, callers, shadow, rules, overrides",
         "shadow",
     ),
     (7, "policies.api.rules[0].limit", "rule '100/minit': unknown unit 'minit'", "min"),

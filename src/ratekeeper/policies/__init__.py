@@ -8,7 +8,7 @@
 Reading order:
 
 - `model` is what a file says: policies, rules, overrides. `conditions` are its `when`, `templates` its keys and costs,
-  and `attributes` what a request says about itself.
+  `attributes` what a request says about itself, and `caller_hashes` who may ask the service.
 - `documents` reads a file as plain data with the line of every value, by way of `text_lines` (TOML and JSON) and
   `yaml_reading`. `build` makes the model from it and finds all `mistakes`.
 - `versions` turns a call into demands on a store; `overrides` finds the one that counts, and `runtime_overrides` are

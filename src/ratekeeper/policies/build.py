@@ -12,6 +12,7 @@ from ratekeeper.algorithms import ALGORITHMS, BY_NAME, Rule
 from ratekeeper.errors import InvalidRule
 from ratekeeper.fallback import OnError
 from ratekeeper.http.chosen_rules import chosen
+from ratekeeper.policies.caller_hashes import is_caller_hash
 from ratekeeper.policies.conditions import When
 from ratekeeper.policies.documents import Document
 from ratekeeper.policies.mistakes import InvalidPolicies, Mistake, ValuePath, shown
@@ -24,11 +25,12 @@ from ratekeeper.spelling import nearest
 MAX_POLICIES = 1_000
 MAX_RULES = 32
 MAX_OVERRIDES = 10_000
+MAX_CALLERS = 1_000
 MAX_PATTERNS = 10_000  # of one attribute
 MAX_ATTRIBUTES = 16  # of one `when`
 MAX_CHARACTERS = 1_024  # of a name of an attribute or a pattern
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-POLICY_FIELDS = ("on_error", "local_share", "lease", "shadow", "rules", "overrides")
+POLICY_FIELDS = ("on_error", "local_share", "lease", "callers", "shadow", "rules", "overrides")
 RULE_FIELDS = ("name", "limit", "key", "when", "cost", "shadow")
 OVERRIDE_FIELDS = ("when", "limits")
 LIMIT_FIELDS = tuple(
@@ -83,10 +85,22 @@ class Reader:
         given = self._list((*place, "overrides"), table.get("overrides", []), MAX_OVERRIDES)
         names = [rule.name for rule in rules]
         overrides = [self.override((*place, "overrides", at), each, names) for at, each in enumerate(given)]
-        policy = Policy(name, tuple(rules), tuple(overrides), options, shadow)
+        callers = self._callers((*place, "callers"), table.get("callers", _MISSING))
+        policy = Policy(name, tuple(rules), tuple(overrides), options, shadow, callers)
         if options.lease is not None and not policy.may_lease:
             self._fail((*place, "lease"), "needs a policy with one rule, which does not shape")
         return policy
+
+    def _callers(self, place: ValuePath, data: Any) -> frozenset[str]:
+        if data is _MISSING:
+            return frozenset()
+        given = self._list(place, data, MAX_CALLERS)
+        if given == []:
+            self._fail(place, "names nobody; to let everybody call, leave it out")
+        for at, each in enumerate(given):
+            if not is_caller_hash(each):  # it may be the token itself, which is not for the log
+                self._fail((*place, at), "must be the hash of a token, as ratekeeper token prints it")
+        return frozenset(each for each in given if isinstance(each, str))
 
     def _store_options(self, place: ValuePath, table: Mapping[str, Any]) -> StoreOptions:
         on_error = table.get("on_error")

@@ -26,6 +26,7 @@ def _of_policy(before: Policy, after: Policy) -> Iterator[str]:
         values = [getattr(policy.store_options, field) or default for policy in (before, after)]
         yield from _changed(f"{name}: {field}", *values)
     yield from _changed(f"{name}: shadow", before.shadow, after.shadow)
+    yield from _changed(f"{name}: callers", *(", ".join(sorted(each.callers)) or "all" for each in (before, after)))
     old, new = ({rule.name: rule for rule in policy.rules} for policy in (before, after))
     for rule in before.rules:
         if rule.name not in new:

@@ -85,6 +85,8 @@ class Policy:
     overrides: tuple[Override, ...] = ()
     store_options: StoreOptions = NO_STORE_OPTIONS
     shadow: bool = False
+    callers: frozenset[str] = frozenset()
+    """The hashes of the tokens with which the service may be called; none: whoever may call the service."""
 
     @property
     def may_lease(self) -> bool:

@@ -9,6 +9,7 @@ from ratekeeper.arguments import LONGEST_LEASE
 from ratekeeper.fallback import OnError
 from ratekeeper.policies.build import (
     MAX_ATTRIBUTES,
+    MAX_CALLERS,
     MAX_CHARACTERS,
     MAX_OVERRIDES,
     MAX_PATTERNS,
@@ -17,6 +18,7 @@ from ratekeeper.policies.build import (
     NAME,
     WORDS,
 )
+from ratekeeper.policies.caller_hashes import PATTERN
 
 Schema = dict[str, Any]
 
@@ -77,6 +79,13 @@ def _policy() -> Schema:
             "type": "number",
             "exclusiveMinimum": 0,
             "maximum": LONGEST_LEASE,
+        },
+        callers={
+            "description": "Hashes of the tokens that callers of the service send, as ratekeeper token prints them.",
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_CALLERS,
+            "items": {"type": "string", "pattern": PATTERN},
         },
         shadow={"type": "boolean", "description": "Whether the policy is only tried out: it denies nothing."},
         rules={"type": "array", "minItems": 1, "maxItems": MAX_RULES, "items": {"$ref": "#/$defs/rule"}},

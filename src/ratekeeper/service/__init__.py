@@ -15,7 +15,7 @@ Reading order:
   `openapi_policies`. `policy_sources` and `policy_store` are where the `editions` of the policies are from,
   `override_store` keeps overrides, `audit_trail` who changed what; `following` looks for what others have changed
 - `versioned_values`, `store_time`: what processes share on a store
-- `guards`: which requests are rejected before they reach a route
+- `guards`: which requests are rejected before they reach a route; `callers`: who may hit and peek
 - `app`: `create_app`, which puts these and the playground together
 - `asgi_server`, `rsgi`: the application as servers call it
 - `connections`: closes those whose clients keep the service waiting

@@ -46,7 +46,9 @@ class Api:
 
     async def hit(self, request: ServiceRequest) -> Response:
         always_200 = request.query_string != b"" and _always_200(request)
-        limiter, key, cost = bodies.read(await request.decoded(bodies.DECODER), self._service)
+        body = await request.decoded(bodies.DECODER)
+        self._service.callers.check(request.headers.get(b"authorization"), body.policy)
+        limiter, key, cost = bodies.read(body, self._service)
         try:
             if isinstance(limiter, ServedPolicy):
                 decision, headers = await limiter.decide("hit", key, cost)
@@ -114,7 +116,10 @@ class Api:
 
     async def _do(self, operation: Operation, request: ServiceRequest, always_200: bool = True) -> Response:
         """Peek, charge or refund; a charge or a refund is done whatever state the key is in afterwards."""
-        limiter, key, cost = bodies.read(await request.decoded(bodies.DECODER), self._service)
+        body = await request.decoded(bodies.DECODER)
+        if operation == "peek":
+            self._service.callers.check(request.headers.get(b"authorization"), body.policy)
+        limiter, key, cost = bodies.read(body, self._service)
         try:
             if isinstance(limiter, ServedPolicy):
                 decision, headers = await limiter.decide(operation, key, cost)

@@ -80,6 +80,7 @@ def create_app(
     store: str | Store = "memory://",
     *,
     token: str | None = None,
+    caller_token: str | None = None,
     hosts: Collection[str] = (),
     deadline: float = DEADLINE,
     playground: bool = True,
@@ -94,7 +95,8 @@ def create_app(
     """Make the application.
 
     `token` is required for every call that changes or shows more than a hit does; with None, such calls work from this
-    machine only. `hosts` are the names by which clients reach the service, besides localhost and IP addresses. The
+    machine only. With `caller_token`, hits and peeks need it as well, except by policies with callers of their own.
+    `hosts` are the names by which clients reach the service, besides localhost and IP addresses. The
     store has `deadline` seconds to answer before this process decides on its own. `policies` are a file, a text,
     policies that were loaded before, or "store" for those that are kept in the store. `on_error`, `local_share` and
     `lease` count where a policy has none of its own; leases are for policies only. `worker` is the place of this
@@ -105,7 +107,9 @@ def create_app(
         store = from_url(store, for_asyncio=True)
     arguments.check_on_error(on_error)
     options = StoreOptions(on_error, arguments.check_share(local_share), lease and arguments.check_lease_seconds(lease))
-    service = Service(store, deadline, policies, options, worker, counts=metrics)
+    service = Service(
+        store, deadline, policies, options, worker, token=token, caller_token=caller_token, counts=metrics
+    )
     router = Router()
     api.mount(router, service)
     operating.mount(router, service.figures, shows_keys=shows_keys)

@@ -45,7 +45,7 @@ async def hit_all(request: ServiceRequest, service: Service) -> AsyncIterator[li
     answered = 0
     while answered < len(hits):
         async with _turn(service):
-            answers = await _hit_some(remaining, service)
+            answers = await _hit_some(remaining, service, request.headers.get(b"authorization"))
         answered += len(answers)
         yield answers
 
@@ -58,12 +58,14 @@ async def _turn(service: Service) -> AsyncIterator[None]:
         await asyncio.sleep(0)
 
 
-async def _hit_some(hits: Iterator[bodies.RequestBody | Problem], service: Service) -> list[Decision | Problem]:
+async def _hit_some(
+    hits: Iterator[bodies.RequestBody | Problem], service: Service, authorization: bytes | None
+) -> list[Decision | Problem]:
     """Make the next hits, as many as one turn has time for."""
     begun = []
     rules = 0
     while rules < _AT_ONCE and (hit := next(hits, None)) is not None:
-        begun.append(_begin(hit, service))
+        begun.append(_begin(hit, service, authorization))
         rules += 1 if isinstance(hit, Problem) or hit.rules is None else max(1, len(hit.rules))
     coming = [each for each in begun if not isinstance(each, Decision | Problem)]
     decided = iter(await asyncio.gather(*coming, return_exceptions=True) if coming else ())
@@ -101,11 +103,14 @@ def _one(content: bytes) -> bodies.RequestBody | Problem:
         return problem
 
 
-def _begin(hit: bodies.RequestBody | Problem, service: Service) -> Decision | Problem | Awaitable[Decision]:
+def _begin(
+    hit: bodies.RequestBody | Problem, service: Service, authorization: bytes | None
+) -> Decision | Problem | Awaitable[Decision]:
     """Make one hit; return its decision, if the store makes it at once."""
     try:
         if isinstance(hit, Problem):
             return hit
+        service.callers.check(authorization, hit.policy)
         limiter, key, cost = bodies.read(hit, service)
         return limiter.limiter.start_hit(key, cost)
     except Problem as problem:

@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 from collections.abc import Collection, Iterable
 
+from ratekeeper.service.callers import bearer
 from ratekeeper.service.web import JSON, Problem, ServiceRequest
 
 _SAFE = ("GET", "HEAD")
@@ -58,8 +59,8 @@ class Guards:
             if not _is_local(request):
                 raise Problem(403, "without a token, this call is for callers on this machine only; set a token")
             return
-        scheme, _, given = request.headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
+        given = bearer(request.headers.get(b"authorization"))
+        if given is None or not hmac.compare_digest(given, self._token):
             raise Problem(
                 401,
                 "this call requires the header Authorization: Bearer TOKEN",

@@ -251,13 +251,21 @@ def document() -> Schema:
         "info": {"title": "ratekeeper", "version": "1", "description": "Exact rate limiting over HTTP."},
         "paths": {
             "/v1/hit": _post(
-                "Consume the cost if the rules allow it, all or nothing", decision, decides=True, may_deny=True
+                "Consume the cost if the rules allow it, all or nothing",
+                decision,
+                decides=True,
+                may_deny=True,
+                may_need_token=True,
             ),
             "/v1/hit/batch": _post(
                 "Make many hits, each decided by itself", _DECISIONS, body=_BATCH, largest="512 KiB"
             ),
             "/v1/peek": _post(
-                "Show whether a hit would be admitted, without changing anything", decision, decides=True, may_deny=True
+                "Show whether a hit would be admitted, without changing anything",
+                decision,
+                decides=True,
+                may_deny=True,
+                may_need_token=True,
             ),
             "/v1/charge": _post("Consume the cost unconditionally", decision, decides=True, needs_token=True),
             "/v1/refund": _post("Give back, at most what is in use", decision, decides=True, needs_token=True),

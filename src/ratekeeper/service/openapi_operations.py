@@ -77,14 +77,18 @@ def call(
     others: Mapping[str, str | Schema] | None = None,
     parameters: Sequence[Schema] = (),
     needs_token: bool = False,
+    may_need_token: bool = False,
 ) -> Schema:
     """Return an operation without a body; `others` are responses, or what their problems are about, by status."""
     told = {status: problem(each) if isinstance(each, str) else each for status, each in (others or {}).items()}
     operation: Schema = {"summary": summary, "responses": {"200": response("OK.", answer), **told, **_TURNED_AWAY}}
     if parameters:
         operation["parameters"] = list(parameters)
+    if may_need_token:
+        operation["responses"] = {**operation["responses"], "401": _NO_TOKEN["401"]}
     if needs_token:
         operation["responses"] |= _NO_TOKEN
+    if needs_token or may_need_token:
         operation["security"] = [{"token": []}, {}]
     return operation
 
@@ -100,6 +104,7 @@ def call_with_body(
     others: Mapping[str, str | Schema] | None = None,
     parameters: Sequence[Schema] = (),
     needs_token: bool = False,
+    may_need_token: bool = False,
 ) -> Schema:
     """Return an operation with a body in JSON; by default, one of a decision."""
     statuses: dict[str, str | Schema] = {
@@ -115,7 +120,14 @@ def call_with_body(
     if may_deny:
         statuses["429"] = response("Denied; nothing was consumed.", answer, headers=_HEADERS | _RETRY_AFTER)
         parameters = (*parameters, _ALWAYS_200)
-    operation = call(summary, answer, others=statuses, parameters=parameters, needs_token=needs_token)
+    operation = call(
+        summary,
+        answer,
+        others=statuses,
+        parameters=parameters,
+        needs_token=needs_token,
+        may_need_token=may_need_token,
+    )
     return operation | {
         "requestBody": {"required": True, "content": {"application/json": {"schema": body or named("Ask")}}}
     }

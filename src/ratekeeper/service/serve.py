@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ratekeeper.subcommands import Subcommands
 
 FAILED = 2
+Tokens = tuple[str | None, str | None]
+"""The operators' token, and the callers'."""
 
 
 def add(commands: Subcommands) -> None:
@@ -38,18 +40,16 @@ def add(commands: Subcommands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM, and return the exit status."""
     try:
-        token = read_token(options.token_file)
-        if options.unix_socket is None and token is None and not is_loopback(options.host):
-            return _fail(f"--host {options.host} is open to other machines; use --token-file or set RATEKEEPER_TOKEN")
+        tokens = _tokens(options)
         if options.workers > 1 and options.store == "memory://":
-            return _fail(
+            raise ValueError(
                 "memory:// counts in one process; leave --store out, so that the workers count in a temporary file, "
                 "or choose another store"
             )
         certificate = _certificate(options)
         address = _address(options)
         try:
-            return _serve(options, token, certificate, address)
+            return _serve(options, tokens, certificate, address)
         finally:
             address.remove()
     except ImportError as error:
@@ -62,9 +62,7 @@ def run(options: argparse.Namespace) -> int:
         return _fail(f"{error.filename or 'the system'}: {error.strerror}")
 
 
-def _serve(
-    options: argparse.Namespace, token: str | None, certificate: Certificate | None, address: ListenAddress
-) -> int:
+def _serve(options: argparse.Namespace, tokens: Tokens, certificate: Certificate | None, address: ListenAddress) -> int:
     from ratekeeper.service import running
     from ratekeeper.service.app import App, create_app
     from ratekeeper.service.supervisor import listens, supervise
@@ -72,7 +70,8 @@ def _serve(
     def make(worker: Worker) -> App:
         return create_app(
             options.store or _default_store(worker),
-            token=token,
+            token=tokens[0],
+            caller_token=tokens[1],
             hosts=options.allow_host,
             deadline=options.deadline,
             policies=options.policies,
@@ -144,10 +143,20 @@ def _raise_file_limit(connections: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(enough, hard) if hard >= 0 else enough, hard))
 
 
-def read_token(path: Path | None) -> str | None:
-    """Return the token from a file or the environment, if there is one."""
+def _tokens(options: argparse.Namespace) -> Tokens:
+    token = read_token(options.token_file, "RATEKEEPER_TOKEN")
+    caller_token = read_token(options.caller_token_file, "RATEKEEPER_CALLER_TOKEN")
+    if options.unix_socket is None and token is None and not is_loopback(options.host):
+        raise ValueError(f"--host {options.host} is open to other machines; use --token-file or set RATEKEEPER_TOKEN")
+    if caller_token is not None and caller_token == token:
+        raise ValueError("the callers' token is the operators' token as well; give callers another one")
+    return token, caller_token
+
+
+def read_token(path: Path | None, variable: str) -> str | None:
+    """Return a token from a file or the environment, if there is one."""
     try:
-        given = os.environ.get("RATEKEEPER_TOKEN") if path is None else path.read_text("utf-8")
+        given = os.environ.get(variable) if path is None else path.read_text("utf-8")
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     if given is None:

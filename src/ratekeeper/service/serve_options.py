@@ -18,8 +18,9 @@ from ratekeeper.subcommands import reader, seconds, whole_number
 MAX_WORKERS = 256
 SUMMARY = "run the HTTP service, with a page that shows the algorithms at work"
 EPILOG = """\
-The token is read from --token-file or from the environment variable RATEKEEPER_TOKEN. It is required unless --host
-is a loopback address. Clients that do not send it can hit and peek, but not change or see anything else.
+The operators' token is read from --token-file or from the environment variable RATEKEEPER_TOKEN. It is required unless
+--host is a loopback address. Clients that do not send it can hit and peek, but not change or see anything else. With a
+token for callers, from --caller-token-file or RATEKEEPER_CALLER_TOKEN, they need that one for hits and peeks.
 
 examples:
   ratekeeper serve --store redis://localhost:6379/0
@@ -107,7 +108,13 @@ def _add_store(add: Callable[..., object]) -> None:
 
 
 def _add_access(add: Callable[..., object]) -> None:
-    add("--token-file", type=Path, metavar="FILE", help="file that contains the token")
+    add("--token-file", type=Path, metavar="FILE", help="file that contains the operators' token")
+    add(
+        "--caller-token-file",
+        type=Path,
+        metavar="FILE",
+        help="file that contains the callers' token, which hits and peeks need then; a policy may have its own callers",
+    )
     add(
         "--allow-host",
         action="append",

@@ -14,6 +14,7 @@ from ratekeeper.notices import Notices
 from ratekeeper.policies.model import NO_STORE_OPTIONS, StoreOptions
 from ratekeeper.service import DEADLINE
 from ratekeeper.service.administration import Administration, PoliciesGiven
+from ratekeeper.service.callers import Callers
 from ratekeeper.service.figures import Figures
 from ratekeeper.service.served_policies import ServedPolicies
 from ratekeeper.service.worker import ALONE, Worker
@@ -37,6 +38,8 @@ class Service:
         options: StoreOptions = NO_STORE_OPTIONS,
         worker: Worker = ALONE,
         *,
+        token: str | None = None,
+        caller_token: str | None = None,
         counts: bool = True,
     ) -> None:
         self.store = store
@@ -57,6 +60,7 @@ class Service:
             note_version=self.figures.note_version,
             note_reload=self.figures.note_reload,
         )
+        self.callers = Callers(caller_token, token, lambda: self.policies.policies)
         self.administration = Administration(policies, self.policies, store)
         self._limiters: OrderedDict[Hashable, HttpLimiter] = OrderedDict()
         self._rules = 0  # of these limiters
