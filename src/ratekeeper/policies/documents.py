@@ -62,7 +62,12 @@ def read(path_or_text: str | os.PathLike[str], format: Format | None = None) -> 
 def read_text(text: str, format: Format | None = None, path: Path | None = None) -> Document:  # noqa: A002
     """Read a text."""
     source = "" if path is None else str(path)
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise InvalidPolicies([Mistake(line, "", "this is not UTF-8")], source) from None
+    if size > MAX_BYTES:
         raise InvalidPolicies([Mistake(None, "", f"larger than {MAX_BYTES // 1024 // 1024} MiB")], source)
     text = text.removeprefix("\ufeff")
     known = format or _guessed(text)
