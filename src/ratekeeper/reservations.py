@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ratekeeper.decision import Decision
@@ -56,8 +57,11 @@ class _Reservation:
         """
         rules = self._ruleset.rules
         paid = {name: 0 for name in rules if name not in self._not_charged}
+        of_space: Counter[tuple[str, object]] = Counter()
         for demand in self._held:
-            paid[demand.binding.name] += demand.cost
+            of_space[demand.binding.name, demand.binding.space] += demand.cost
+        for (name, _), cost in of_space.items():  # a rule may be charged in several spaces, in each the same
+            paid[name] = max(paid[name], cost)
         real = paid | self._ruleset.costs("the real cost", real_cost)
         if not self._counts:
             return
@@ -67,11 +71,11 @@ class _Reservation:
             outcome: Outcome = yield self._layer.execute(charges)
             self._held += give_backs(charges, outcome)
         less = []
-        for name, cost in paid.items():
+        for (name, space), cost in of_space.items():
             excess = cost - real[name]
             for at in reversed(range(len(self._held))):  # the latest charge is given back first
                 demand = self._held[at]
-                if demand.binding.name == name and excess > 0:
+                if (demand.binding.name, demand.binding.space) == (name, space) and excess > 0:
                     part = min(excess, demand.cost)
                     excess -= part
                     less.append(demand._replace(cost=part))

@@ -295,6 +295,26 @@ def test_both_views_are_charged_all_or_nothing(gate):
     assert limited.admit(a_request(path="/other")).decision.allowed is False
 
 
+def test_a_rule_with_a_limit_for_each_view_of_a_path_is_charged_for_both(gate):
+    found = policies(
+        api=rules(
+            ("one", "fixed-window 10/hour", "all", {}),
+            overrides=[{"when": {"path": "/v1/*"}, "limits": {"one": "fixed-window 4/400d"}}],
+        )
+    )
+    limited = gate(policies=found, policy="api", cost=3, settle=lambda request, answer: answer.size)
+    both = a_request(path="/v1/../x")
+    admission = limited.admit(both)
+    assert (admission.decision.rule, admission.decision.limit, admission.decision.remaining) == ("one", 4, 1)
+    limited.settle(both, admission, test_gate.Answer(200, 2))
+    left = [limited.admit(a_request(path=path)) for path in ("/x", "/v1/x")]
+    assert [(each.decision.allowed, each.decision.remaining) for each in left] == [(True, 5), (False, 2)]
+    assert limited.admit(both).decision.limit == 4
+    found = policies(api=json.loads(found.text)["policies"]["api"] | {"shadow": True})
+    limited = gate(policies=found, policy="api", cost=11)
+    assert limited.admit(both).decision.shadow_denied == ("one",)
+
+
 def test_an_unlimited_path_is_no_way_to_another(gate):
     limited = gate(policies=OPEN, policy="api")
     assert verdicts(limited, a_request(path="/v1/open/x"), a_request(path="/V1/open/x")) == [None, None]

@@ -1,4 +1,4 @@
-"""Policy files made at random: valid ones, nearly valid ones, and texts with damage; and requests that come near them."""
+"""Policy files made at random: valid ones, nearly valid ones, and damaged texts; and requests that come near them."""
 
 import copy
 import json
@@ -278,7 +278,7 @@ def spoil(random, data):
 
 def spoiled(random, text, form):
     """Write one value so that a careless reader would take it for something else."""
-    names = [found for found in re.finditer(r'"?(name|limit|key|when|limits)"?(: | ?= ?|:)', text)]
+    names = list(re.finditer(r'"?(name|limit|key|when|limits)"?(: | ?= ?|:)', text))
     if not names:
         return text
     found = random.choice(names)
@@ -286,7 +286,8 @@ def spoiled(random, text, form):
     if form == "json":
         return f'{text[: found.start()]}"{found[1]}": "all", {text[found.start() :]}'
     if form == "yaml":
-        return f"{before} {random.choice(['&a ', '*a ', '!!str ', '!x ', '! ', '!!python/name:os.system '])}{after.lstrip(' ')}"
+        sign = random.choice(["&a", "*a", "!!str", "!x", "!", "!!python/name:os.system"])
+        return f"{before} {sign} {after.lstrip(' ')}"
     return f"{before} {random.choice(['+', '0x', 'inf # ', 'true # ', '1979-05-27 # '])}{after}"
 
 
@@ -413,3 +414,38 @@ def requests(random, data, count):
             cased = name.upper() if name.startswith("header:") and random.random() < 0.3 else name
             attributes["header:" + cased[7:] if name.startswith("header:") else cased] = value
         yield attributes, random.choice([1, 1, 1, 2, 5])
+
+
+# --- texts that are to cost a reader much time or memory
+
+LAUGHS = "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+BOMBS = {
+    "a billion laughs": ("yaml", f"a: &a [x]\n{LAUGHS}policies: *i\n"),
+    "an alias of itself": ("yaml", "policies: &a {api: *a}\n"),
+    "merges": ("yaml", "a: &a {b: 1}\npolicies:\n" + "  <<: *a\n" * 10_000),
+    "a type": ("yaml", "policies: !!python/object/apply:os.system [sleep 9]\n"),
+    "many documents": ("yaml", "---\na: 1\n" * 10_000),
+    "lists in lists": ("yaml", "policies: " + "[" * 100_000),
+    "lists in lists, in TOML": ("toml", "policies = " + "[" * 100_000),
+    "lists in lists, in JSON": ("json", '{"policies": ' + "[" * 100_000),
+    "tables in tables": ("json", '{"policies": ' * 10_000),
+    "a deep name": ("toml", "a." * 50_000 + "b = 1"),
+    "deep names": ("toml", "".join(f"a{number}.b.c.d.e = 1\n" for number in range(1_000))),
+    "quotes": ("toml", 'a = """' + '"' * 100_000),
+    "escapes": ("toml", 'a = "' + "\\" * 100_001),
+    "blanks": ("yaml", "policies:" + " " * 100_000 + "x: y"),
+    "comments": ("toml", "#\n" * 50_000 + "x"),
+    "a large number": ("json", '{"policies": ' + "9" * 100_000 + "}"),
+    "question marks": ("yaml", "? " * 30_000),
+    "dashes": ("yaml", "- " * 30_000),
+    "unknown fields": ("toml", "[policies.api]\n" + "".join(f"shado{number} = 1\n" for number in range(1_000))),
+    "a long limit": ("yaml", f"policies: {{api: {{rules: [{{name: a, key: a, limit: '{'5/s ' * 20_000}'}}]}}}}"),
+    "a long key": ("yaml", f"policies: {{api: {{rules: [{{name: a, limit: 1/s, key: '{'{a}' * 20_000}'}}]}}}}"),
+    "a long cost": (
+        "yaml",
+        f"policies: {{api: {{rules: [{{name: a, limit: 1/s, key: a, cost: '{{{'x' * 20_000}}}'}}]}}}}",
+    ),
+    "too large": ("toml", "x = 1\n" * 1_000_000),
+}

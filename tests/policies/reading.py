@@ -1,7 +1,7 @@
 """An independent reading of policy files: what a file means, from the documents and not from the code.
 
-`read` returns the policies in a text, or raises `Refused`; where the documents leave a value open, it raises `Unsure`. A
-`ReadPolicy` then decides on requests by counting: while no time passes, every algorithm is a counter.
+`read` returns the policies in a text, or raises `Refused`; where the documents leave a value open, it raises `Unsure`.
+A `ReadPolicy` then decides on requests by counting: while no time passes, every algorithm is a counter.
 """
 
 import ipaddress
@@ -242,7 +242,7 @@ def read_cost(cost):
         if cost >= 10**17:
             raise Unsure("a large cost")
         return cost
-    need(isinstance(cost, str) and re.fullmatch(r"\{[^{}]*\}", cost), "a cost")
+    need(isinstance(cost, str) and len(cost) <= 1_024 and re.fullmatch(r"\{[^{}]*\}", cost), "a cost")
     name, default = read_attribute(cost)
     need(default is None or re.fullmatch(r"[0-9]{1,18}", default), "the default of a cost")
     return name, None if default is None else int(default)
@@ -415,36 +415,42 @@ class ReadPolicy:
 
     def decide(self, attributes, cost):
         known = {known_as(name): str(value) for name, value in attributes.items()}
-        rules = [rule for rule in self.rules if meets(rule.when, known)]
-        effect = next((limits for when, limits in self.overrides if meets(when, known)), {})
-        by_rule = dict.fromkeys((rule.name for rule in rules), effect) if isinstance(effect, str) else effect
-        blocked, asked, missing = [], [], set()
-        for rule in rules:
-            limit = by_rule.get(rule.name, rule.limit)
+        blocked, by_key, missing = [], {}, set()
+        # A path may be read or be taken as it is written: whatever limits the request in one of these ways does so.
+        for rule, limit in [*self.limits(known, matches), *self.limits(known, matches_as_written)]:
             if limit == "blocked":
                 blocked.append(rule.name)
             elif limit != "unlimited":
-                own, key = cost_of(rule, known, cost, missing), []
+                own = cost_of(rule, known, cost, missing)
                 if own != 0:
-                    key = key_of(rule, known, missing)
-                    asked.append((rule.name, limit, (rule.name, *limit.counted_with, *key), own))
+                    key = (rule.name, *limit.counted_with, *key_of(rule, known, missing))
+                    if key not in by_key or limit.limit < by_key[key][1].limit:  # the stricter one
+                        by_key[key] = rule.name, limit, key, own
+        asked = list(by_key.values())
         if missing:
             return Expected(frozenset(missing))
         if set(blocked) - self.in_shadow:
             return Expected(allowed=False, is_blocked=True, shadow_denied=frozenset(set(blocked) & self.in_shadow))
         return self.count(asked, frozenset(blocked))
 
+    def limits(self, known, match):
+        """The rules that apply, each with its limit."""
+        rules = [rule for rule in self.rules if meets(rule.when, known, match)]
+        effect = next((limits for when, limits in self.overrides if meets(when, known, match)), {})
+        by_rule = dict.fromkeys((rule.name for rule in rules), effect) if isinstance(effect, str) else effect
+        return [(rule, by_rule.get(rule.name, rule.limit)) for rule in rules]
+
     def count(self, asked, tried):
-        fits = {name: self.used[key] + own <= limit.limit for name, limit, key, own in asked}
-        allowed = all(fit for name, fit in fits.items() if name not in self.in_shadow)
-        for name, _, key, own in asked:
-            self.used[key] += own if allowed and fits[name] else 0
+        fits = {key: self.used[key] + own <= limit.limit for _, limit, key, own in asked}
+        allowed = all(fits[key] for name, _, key, _ in asked if name not in self.in_shadow)
+        for _, _, key, own in asked:
+            self.used[key] += own if allowed and fits[key] else 0
         layers = [
             (name, limit.limit, max(0, limit.limit - self.used[key]))
             for name, limit, key, _ in asked
             if name not in self.in_shadow
         ]
-        denied = {name for name, fit in fits.items() if name in self.in_shadow and not fit}
+        denied = {name for name, _, key, _ in asked if name in self.in_shadow and not fits[key]}
         return Expected(allowed=allowed, layers=tuple(layers), shadow_denied=tried | denied)
 
 
@@ -465,11 +471,18 @@ def key_of(rule, known, missing):
     return [("given", known[name]) if name in known else ("default", default) for name, default in rule.key]
 
 
-def meets(when, known):
+def meets(when, known, match):
     return all(
-        name in known and all(any(matches(name, each, known[name]) for each in patterns) for patterns in listed)
+        name in known and all(any(match(name, each, known[name]) for each in patterns) for patterns in listed)
         for name, listed in when.items()
     )
+
+
+def matches_as_written(name, pattern, text):
+    if name != "path":
+        return matches(name, pattern, text)
+    patterns = [pattern, pattern[:-2]] if pattern.endswith("/*") and pattern != "/*" else [pattern]
+    return any(fits(each, text) for each in patterns)
 
 
 def matches(name, pattern, text):
@@ -482,6 +495,10 @@ def matches(name, pattern, text):
     network, address = network_of(pattern), address_of(text)
     if network is not None and address is not None:
         return address.version == network.version and address in network
+    return fits(pattern, text)
+
+
+def fits(pattern, text):
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
 
 

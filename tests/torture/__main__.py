@@ -19,6 +19,7 @@ from tests.torture import (
     links,
     load,
     memory,
+    policies,
     progress,
     redis,
     sqlite,
@@ -36,6 +37,7 @@ DRILLS: dict[str, Callable[[], str]] = {
     **identities.DRILLS,
     **figures.DRILLS,
     **clusters.DRILLS,
+    **policies.DRILLS,
 }
 
 

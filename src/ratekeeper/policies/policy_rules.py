@@ -157,6 +157,8 @@ class PolicyRules:
                 decisions += [_blocked("")] * bool(blocked)
             else:
                 decisions = [*map(_blocked, blocked), *decisions]
+        if isinstance(demands, Applied) and demands.repeats:
+            decisions, tried = _tightest_of_each(decisions), tuple(dict.fromkeys(tried))
         decision = NO_LIMIT
         if decisions:
             decision = decisions[0] if len(decisions) == 1 else fold(decisions)
@@ -211,6 +213,19 @@ def _begin(bound: Bound, enforcement: Enforcement) -> Callable[[], object]:
         end()
         raise
     return end
+
+
+def _tightest_of_each(decisions: Sequence[Decision]) -> list[Decision]:
+    """Return one decision for each rule."""
+    by_rule: dict[str, Decision] = {}
+    for decision in decisions:
+        known = by_rule.get(decision.rule, decision)
+        by_rule[decision.rule] = min(known, decision, key=_room)
+    return list(by_rule.values())
+
+
+def _room(decision: Decision) -> tuple[bool, float]:
+    return decision.allowed, decision.remaining if decision.allowed else -decision.retry_after
 
 
 def _blocked(rule: str) -> Decision:

@@ -110,6 +110,8 @@ class CostTemplate:
             if given.bit_length() > _MAX_BITS:
                 raise InvalidRule("has too many digits")
             return cls(given)
+        if len(given) > _MAX_CHARACTERS:
+            raise InvalidRule(f"has {len(given)} characters; at most {_MAX_CHARACTERS} are allowed")
         found = _PART.fullmatch(given)
         if found is None:
             hint = f"; write {given} without quotes" if _DIGITS.fullmatch(given) else ""

@@ -65,7 +65,7 @@ class Lack(NamedTuple):
 class Applied(list[Demand]):
     """The demands of one call, and what decided about the rules that the store is not asked about."""
 
-    __slots__ = ("blocked", "blocked_as_a_whole", "lacking", "version")
+    __slots__ = ("blocked", "blocked_as_a_whole", "lacking", "repeats", "version")
 
     def __init__(self, version: Version) -> None:
         self.version = version
@@ -73,6 +73,8 @@ class Applied(list[Demand]):
         self.blocked_as_a_whole = False
         self.lacking: list[Lack] = []
         """The rules whose key or cost could not be found, if that is no error of the call."""
+        self.repeats = False
+        """Whether a rule makes several demands, with limits that count apart."""
 
     def without(  # noqa: PLR0917 - in the middle of `Version.apply`
         self,
@@ -104,6 +106,7 @@ class Applied(list[Demand]):
                 if demand.binding.rule.limit < known.binding.rule.limit:
                     self[index] = demand
                 return
+            self.repeats = self.repeats or known.binding.name == demand.binding.name
         self.append(demand)
 
     def end(self, operation: Operation) -> None:
@@ -115,6 +118,7 @@ class Applied(list[Demand]):
         """Return the same demands for another operation."""
         applied = Applied(self.version)
         applied.blocked, applied.blocked_as_a_whole = self.blocked, self.blocked_as_a_whole
+        applied.repeats = self.repeats
         applied += [demand._replace(operation=operation) for demand in self]
         return applied
 
