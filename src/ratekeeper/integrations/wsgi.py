@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ratekeeper.http import Admission, Answer, Gate, Reply, Route
-from ratekeeper.http.headers import Fields
+from ratekeeper.http.headers import NAMES, Fields
 from ratekeeper.http.reports import Report
 from ratekeeper.http.request import HeaderMapping
 from ratekeeper.http.routes import Limit
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EnvironRequest", "RateLimitMiddleware", "Route"]
 
+_NAMES = frozenset(map(str.lower, NAMES))
 _WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")  # the headers whose variables do not begin with HTTP_
 MAX_HELD = 10  # the default of max_waiters here: each held request occupies a thread
 
@@ -175,8 +176,8 @@ def refuse(start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
 
 def told(headers: Fields, fields: Fields) -> Fields:
     """Add headers; those that are set already are kept."""
-    names = {name.lower() for name, _ in headers}
-    return headers + [field for field in fields if field[0].lower() not in names]
+    kept = [lower for name, _ in headers if (lower := name.lower()) in _NAMES]
+    return headers + ([field for field in fields if field[0].lower() not in kept] if kept else fields)
 
 
 def _decoded(path: str) -> str:
