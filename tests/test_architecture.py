@@ -26,6 +26,8 @@ OUTSIDE = (
     "command_targets.py",
     "policy_commands.py",
     "override_commands.py",
+    "top_command.py",
+    "service_client.py",
     "cli.py",
     "command_parser.py",
     "__main__.py",
@@ -487,8 +489,10 @@ MAY_IMPORT = {
     "command_targets": "algorithms errors limiter policies rates rules subcommands",
     "commands": "command_targets decision errors inspections limiter subcommands",
     "policy_commands": "errors policies policies.caller_hashes policies.differences policies.schema subcommands",
-    "override_commands": "command_parser errors rates subcommands",
-    "cli": "command_parser commands override_commands policy_commands service.serve simulate.command",
+    "service_client": "rates",
+    "override_commands": "command_parser errors rates service_client subcommands",
+    "top_command": "service_client subcommands",
+    "cli": "command_parser commands override_commands policy_commands service.serve simulate.command top_command",
     "__main__": "cli",
 }
 # An application imports from one integration, and finds the same thing under the same name in each of them.

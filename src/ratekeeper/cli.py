@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from ratekeeper import commands, override_commands, policy_commands
+from ratekeeper import commands, override_commands, policy_commands, top_command
 from ratekeeper.command_parser import CommandParser
 from ratekeeper.service import serve
 from ratekeeper.simulate import command as simulate_command
@@ -17,7 +17,10 @@ INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 PIPE_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
 UNWRITTEN = 2  # not 1, which means that a hit was denied
 
-COMMANDS = (commands.add, serve.add, simulate_command.add, policy_commands.add, override_commands.add)
+COMMANDS = (
+    *(commands.add, serve.add, simulate_command.add, policy_commands.add, override_commands.add),
+    top_command.add,
+)
 
 
 class ShowVersion(argparse.Action):

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from ratekeeper import rates
 from ratekeeper.errors import InvalidRule
-from ratekeeper.subcommands import add_command, reader, say
+from ratekeeper.subcommands import add_command, add_service, read_token, reader, say
 
 if TYPE_CHECKING:
     from ratekeeper.command_parser import CommandParser
+    from ratekeeper.service_client import ServiceClient
     from ratekeeper.subcommands import Subcommands
 
 DONE, REFUSED, FAILED = 0, 1, 2
-_URL = "http://localhost:8080"
-_TIMEOUT = 10.0  # seconds
+_REFUSALS = 400  # the lowest status of a refusal
 _SUMMARY = "change limits of a running service for some requests and some time"
 _EPILOG = """\
 Overrides are kept in the service's store, reach all of its processes within a second, and end by themselves.
@@ -35,11 +34,7 @@ examples:
   ratekeeper override list
   ratekeeper override remove launch --url https://limits.example --token-file token
 """
-_Call = Callable[..., tuple[int, Any]]
-
-
-class Unreachable(Exception):
-    """The service gave no answer."""
+_PATH = "/v1/overrides"
 
 
 def add(commands: Subcommands) -> None:
@@ -82,7 +77,7 @@ def _add_set(actions: Subcommands) -> None:
 
 
 def _add_action(
-    actions: Subcommands, name: str, summary: str, example: str, act: Callable[[_Call, argparse.Namespace], int]
+    actions: Subcommands, name: str, summary: str, example: str, act: Callable[[ServiceClient, argparse.Namespace], int]
 ) -> CommandParser:
     parser = add_command(
         actions,
@@ -92,26 +87,21 @@ def _add_action(
         epilog=f"example:\n  {example}",
         settings=["url"],
     )
-    parser.add_argument("--url", default=_URL, help="URL of the service (default: %(default)s)")
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="file that contains the token (default: RATEKEEPER_TOKEN)"
-    )
+    add_service(parser)
     parser.set_defaults(run=partial(_run, act))
     return parser
 
 
-def _run(act: Callable[[_Call, argparse.Namespace], int], options: argparse.Namespace) -> int:
+def _run(act: Callable[[ServiceClient, argparse.Namespace], int], options: argparse.Namespace) -> int:
+    from ratekeeper.service_client import NoAnswer, ServiceClient  # here, so that other commands start without it
+
     try:
-        given = options.token_file
-        token = os.environ.get("RATEKEEPER_TOKEN") if given is None else given.read_text("utf-8")
-        return act(partial(_call, options.url, token and token.strip()), options)
-    except (Unreachable, ValueError) as error:
+        return act(ServiceClient(options.url, read_token(options.token_file)), options)
+    except (NoAnswer, ValueError) as error:
         return _fail(str(error), FAILED)
-    except OSError as error:
-        return _fail(f"cannot read {options.token_file}: {error.strerror}", FAILED)
 
 
-def set_one(call: _Call, options: argparse.Namespace) -> int:
+def set_one(client: ServiceClient, options: argparse.Namespace) -> int:
     """Set an override."""
     when: dict[str, list[str]] = {}
     for name, value in _pairs("--when", options.when):
@@ -120,17 +110,17 @@ def set_one(call: _Call, options: argparse.Namespace) -> int:
     is_word = len(options.limits) == 1 and "=" not in word
     limits = word if is_word else dict(_pairs("--limits", options.limits))
     body = {"policy": options.policy, "when": when, "limits": limits, "expires_in": options.expires_in}
-    status, answer = call("PUT", options.id, body)
-    if status != DONE:
+    status, answer = client.ask("PUT", _path(options.id), body=body)
+    if status >= _REFUSALS:
         return _refused(answer)
     say(f"{answer['id']}: in force until {answer['expires_at']}")
     return DONE
 
 
-def list_all(call: _Call, options: argparse.Namespace) -> int:
+def list_all(client: ServiceClient, options: argparse.Namespace) -> int:
     """List the overrides."""
-    status, answer = call("GET")
-    if status != DONE:
+    status, answer = client.ask("GET", _PATH)
+    if status >= _REFUSALS:
         return _refused(answer)
     if options.json:
         say(json.dumps(answer["overrides"]))
@@ -142,40 +132,17 @@ def list_all(call: _Call, options: argparse.Namespace) -> int:
     return DONE
 
 
-def remove(call: _Call, options: argparse.Namespace) -> int:
+def remove(client: ServiceClient, options: argparse.Namespace) -> int:
     """Remove an override."""
-    status, answer = call("DELETE", options.id)
-    if status != DONE:
+    status, answer = client.ask("DELETE", _path(options.id))
+    if status >= _REFUSALS:
         return _refused(answer)
     say(f"{options.id}: removed")
     return DONE
 
 
-def _call(url: str, token: str | None, method: str, name: str = "", body: Any = None) -> tuple[int, Any]:
-    """Call the service; return whether it did what it was asked, as an exit status, and its answer."""
-    from http.client import HTTPException
-    from urllib.error import HTTPError, URLError
-    from urllib.parse import quote, urlsplit
-    from urllib.request import Request, urlopen
-
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise InvalidRule(f"--url must begin with http:// or https://, not {rates.show(url)}")
-    path = f"/v1/overrides/{quote(name, safe='')}" if name else "/v1/overrides"
-    headers = {"Content-Type": "application/json"} if body is not None else {}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    content = None if body is None else json.dumps(body).encode()
-    request = Request(url.rstrip("/") + path, content, headers, method=method)  # noqa: S310 - checked above
-    try:
-        with urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310 - as above
-            return DONE, json.load(response)
-    except HTTPError as error:
-        try:
-            return REFUSED, json.load(error)
-        except ValueError:
-            raise Unreachable(f"{url} answered {error.code}, and not as ratekeeper does") from None
-    except (URLError, OSError, HTTPException, ValueError) as error:
-        raise Unreachable(f"cannot reach {url}: {getattr(error, 'reason', error)}") from None
+def _path(override: str) -> str:
+    return f"{_PATH}/{quote(override, safe='')}"
 
 
 def _refused(answer: Mapping[str, Any]) -> int:

@@ -1,12 +1,14 @@
-"""What the commands share: how each adds its parser, and how numbers are read."""
+"""What the commands share: how each adds its parser, and how numbers and tokens are read."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ratekeeper import rates
@@ -95,8 +97,38 @@ def quantity(text: str) -> Fraction | str:
     return Fraction(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", text) else text
 
 
+def read_token(path: Path | None, variable: str = "RATEKEEPER_TOKEN") -> str | None:
+    """Return a token from a file or the environment, if there is one."""
+    try:
+        given = os.environ.get(variable) if path is None else path.read_text("utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    if given is None:
+        return None
+    token = given.strip()
+    if not token:
+        raise ValueError("the token is empty")
+    return token
+
+
+def add_service(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which running service to ask."""
+    parser.add_argument(
+        "--url",
+        default="http://localhost:8080",
+        help="URL of the service, or http+unix:FILE for a Unix socket (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="file that contains the token (default: RATEKEEPER_TOKEN)"
+    )
+
+
+def printable(text: str) -> str:
+    """Return a text as one line that does nothing to a terminal: other characters are escaped."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def say(text: str) -> None:
     """Print one line; characters that are unprintable, or that the output cannot encode, are escaped."""
     encoding = sys.stdout.encoding or "utf-8"
-    printable = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-    print(printable.encode(encoding, "backslashreplace").decode(encoding))
+    print(printable(text).encode(encoding, "backslashreplace").decode(encoding))

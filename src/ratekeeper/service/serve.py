@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import shutil
 import socket
 import sys
 from contextlib import closing, suppress
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.service.listening import ListenAddress, TcpPort, UnixSocket, is_loopback
 from ratekeeper.service.serve_options import EPILOG, SUMMARY, add_options
 from ratekeeper.service.worker import Worker
-from ratekeeper.subcommands import add_command
+from ratekeeper.subcommands import add_command, read_token
 
 if TYPE_CHECKING:
     from ratekeeper.service.certificates import Certificate
@@ -144,27 +142,13 @@ def _raise_file_limit(connections: int) -> None:
 
 
 def _tokens(options: argparse.Namespace) -> Tokens:
-    token = read_token(options.token_file, "RATEKEEPER_TOKEN")
+    token = read_token(options.token_file)
     caller_token = read_token(options.caller_token_file, "RATEKEEPER_CALLER_TOKEN")
     if options.unix_socket is None and token is None and not is_loopback(options.host):
         raise ValueError(f"--host {options.host} is open to other machines; use --token-file or set RATEKEEPER_TOKEN")
     if caller_token is not None and caller_token == token:
         raise ValueError("the callers' token is the operators' token as well; give callers another one")
     return token, caller_token
-
-
-def read_token(path: Path | None, variable: str) -> str | None:
-    """Return a token from a file or the environment, if there is one."""
-    try:
-        given = os.environ.get(variable) if path is None else path.read_text("utf-8")
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    if given is None:
-        return None
-    token = given.strip()
-    if not token:
-        raise ValueError("the token is empty")
-    return token
 
 
 def _fail(message: str) -> int:
