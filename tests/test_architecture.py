@@ -24,6 +24,7 @@ OUTSIDE = (
     "playground",
     "commands.py",
     "command_targets.py",
+    "completion_command.py",
     "policy_commands.py",
     "override_commands.py",
     "top_command.py",
@@ -492,7 +493,11 @@ MAY_IMPORT = {
     "service_client": "rates",
     "override_commands": "command_parser errors rates service_client subcommands",
     "top_command": "service_client subcommands",
-    "cli": "command_parser commands override_commands policy_commands service.serve simulate.command top_command",
+    "completion_command": "subcommands",
+    "cli": (
+        "command_parser commands completion_command override_commands policy_commands service.serve simulate.command "
+        "top_command"
+    ),
     "__main__": "cli",
 }
 # An application imports from one integration, and finds the same thing under the same name in each of them.

@@ -25,9 +25,10 @@ Reading order:
 - `http/` and `integrations/` limit web applications and clients.
 - `service/` is the HTTP service, and `playground/` its page. `cli`, which `__main__` also runs, is the command line:
   `commands` has `hit` and its like, `command_targets` what they work on, `policy_commands` and `override_commands`
-  those for policies and overrides, `top_command` the top talkers, and `simulate/` the simulation. `subcommands` is what
-  all commands share, and `service_client` asks a running service; `command_parser` reads arguments and the environment.
-  `spelling` finds what was meant by a wrong word, and `inspections` are keys as plain data.
+  those for policies and overrides, `top_command` the top talkers, `simulate/` the simulation, and `completion_command`
+  what shells complete by. `subcommands` is what all commands share, and `service_client` asks a running service;
+  `command_parser` reads arguments and the environment. `spelling` finds what was meant by a wrong word, and
+  `inspections` are keys as plain data.
 """
 
 from ratekeeper.algorithms import FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket

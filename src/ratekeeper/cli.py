@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from ratekeeper import commands, override_commands, policy_commands, top_command
+from ratekeeper import commands, completion_command, override_commands, policy_commands, top_command
 from ratekeeper.command_parser import CommandParser
 from ratekeeper.service import serve
 from ratekeeper.simulate import command as simulate_command
@@ -50,6 +50,7 @@ def build_parser() -> CommandParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for add in COMMANDS:
         add(commands)
+    completion_command.add(commands, parser)
     return parser
 
 
