@@ -111,9 +111,10 @@ MAY_IMPORT = {
         "stores.redis.urls stores.safe_urls stores.sqlite"
     ),
     "stores.protocol": "algorithms.rule clock decision",
+    "stores.rules_in_force": "algorithms.rule",
     "stores.breaker": "clock errors",
     "stores.calls": "stores.protocol",
-    "stores.tables": "algorithms stores.protocol",
+    "stores.tables": "algorithms stores.protocol stores.rules_in_force",
     "stores.eviction": "stores.protocol stores.tables",
     "stores.spinlock": "errors forks",
     "stores.deciding": "algorithms.rule decision stores.protocol",
@@ -122,15 +123,15 @@ MAY_IMPORT = {
     "stores.safe_urls": "",
     "stores.paths": "errors rates stores.safe_urls",
     "stores.filelock": "clock stores.spinlock",
-    "stores.database": "algorithms.rule errors stores.names stores.protocol",
+    "stores.database": "algorithms.rule errors stores.names stores.protocol stores.rules_in_force",
     "stores.closing": "clock flows forks stores.database stores.filelock",
     "stores.file_access": (
         "clock errors flows forks stores.breaker stores.calls stores.closing stores.database stores.filelock "
         "stores.protocol stores.spinlock"
     ),
     "stores.sqlite": (
-        "algorithms.rule clock errors flows rates stores.closing stores.database stores.deciding stores.file_access "
-        "stores.filelock stores.names stores.paths stores.protocol"
+        "clock errors flows rates stores.closing stores.database stores.deciding stores.file_access stores.filelock "
+        "stores.names stores.paths stores.protocol stores.rules_in_force"
     ),
     "stores.redis": "",
     "stores.redis.urls": "errors rates stores.safe_urls",

@@ -8,7 +8,8 @@ minus the level. The rate is `units` every `period_us`, reduced. The level is co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ratekeeper import rates
@@ -170,6 +171,10 @@ class Bucket(Rule):
     def expires_at(self, state: State) -> int:
         level, at = self._usage_at(state, _parts(state)[1])
         return at - -level // self.units
+
+    @classmethod
+    def decisive(cls, rules: Collection[Rule]) -> Collection[Rule]:
+        return [min(rules, key=attrgetter("per_second")), min(rules, key=attrgetter("limit"))]
 
     def share(self, state: State, now: int) -> float:
         return self._usage_at(state, now)[0] / self.full

@@ -9,7 +9,7 @@ A rule also describes itself: nothing else in the package lists the algorithms o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from ratekeeper import rates
@@ -195,6 +195,14 @@ class Rule:
     def share(self, state: Any, now: int) -> float:
         """Return the share of the limit that is in use; it can exceed 1 after charges."""
         raise NotImplementedError
+
+    @classmethod
+    def decisive(cls, rules: Collection[Rule]) -> Collection[Rule]:
+        """Return those of many rules under one name by which every state lasts longest, and uses about the most.
+
+        An algorithm that does not know better returns all of them, which all stores then ask about every state.
+        """
+        return rules
 
     def words(self, state: Any, now: int) -> Mapping[str, Any]:
         """Return the state in words, for people and pictures. Times are in seconds."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ratekeeper import rates
 from ratekeeper.algorithms.rule import Field, Rule
 
@@ -27,6 +29,15 @@ class Windowed(Rule):
         from fractions import Fraction
 
         return cls(count, Fraction(period_us, rates.SECOND_US))
+
+    @classmethod
+    def decisive(cls, rules: Collection[Rule]) -> Collection[Rule]:
+        by_window: dict[int, Rule] = {}
+        for rule in rules:
+            known = by_window.setdefault(rule.window_us, rule)
+            if rule.limit < known.limit:
+                by_window[rule.window_us] = rule
+        return list(by_window.values())
 
     @property
     def text(self) -> str:

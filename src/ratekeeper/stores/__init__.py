@@ -5,7 +5,8 @@ Reading order:
 - `protocol`: what every store implements: its requests and answers
 - `memory`: the shortest store; its states are in `tables`, `eviction` decides which keys it forgets when it is full,
   and `spinlock` guards its critical sections
-- `deciding`: what a request does to the states of its keys, in memory and on SQLite
+- `deciding`: what a request does to the states of its keys, in memory and on SQLite; `rules_in_force`: by which rules a
+  state ends
 - `sqlite`: keeps state in a file; `database` reads and writes it, `filelock` guards it, `file_access` lets one caller
   at a time use it, `closing` closes both, and `paths` reads its URL
 - `redis/`: state on servers, a package of its own

@@ -9,10 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ratekeeper.algorithms.rule import EMPTY, Rule
+from ratekeeper.algorithms.rule import EMPTY
 from ratekeeper.errors import StoreUnavailable, damaged_key
 from ratekeeper.stores.names import head_in
 from ratekeeper.stores.protocol import Binding, Demand, begins_with
+from ratekeeper.stores.rules_in_force import RulesInForce
 
 _APPLICATION = 0x52_4B_4C_4D  # distinguishes our files from those of other applications
 _VERSION = 1
@@ -275,13 +276,13 @@ def is_locked(error: sqlite3.Error) -> bool:
     return isinstance(error, sqlite3.OperationalError) and "lock" in str(error)
 
 
-def expiry_by(in_force: Mapping[bytes, Mapping[Rule, object]]) -> ExpiresAt:
+def expiry_by(in_force: Mapping[bytes, RulesInForce]) -> ExpiresAt:
     """Return a function that judges a key by all rules in force here now under its name."""
 
     def expires_at(name: bytes, value: Any) -> int:
-        rules = list(in_force.get(head_in(name), ()))
+        rules = in_force.get(head_in(name))
         try:
-            return max((rule.expires_at(rule.restore(value)) for rule in rules), default=0)
+            return 0 if rules is None else max(rule.expires_at(rule.restore(value)) for rule in rules.asked)
         except UNREADABLE:
             return 0
 

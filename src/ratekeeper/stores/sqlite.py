@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from ratekeeper import flows
-from ratekeeper.algorithms.rule import Rule
 from ratekeeper.clock import Clock, no_time, wall_clock
 from ratekeeper.errors import InvalidRule
 from ratekeeper.rates import show
@@ -35,6 +34,7 @@ from ratekeeper.stores.protocol import (
     StoreFigures,
     outcome_at,
 )
+from ratekeeper.stores.rules_in_force import RulesInForce
 
 _STEP = 1_000  # keys that are forgotten under one lock
 _AFTER_BRACE = b"|"  # what follows the brace that opens the key in a name
@@ -50,7 +50,7 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked(path)
         # The rules of this process's limiters, by the head of their keys' names, with the ids of their bindings.
-        self._in_force: dict[bytes, dict[Rule, set[int]]] = {}
+        self._in_force: dict[bytes, RulesInForce] = {}
         self._database = Database(self.path, expiry_by(self._in_force))
         self._files = Files(FileLock(f"{self.path}-lock"), self._database)
         self._access = FileAccess(repr(self), self._files)
@@ -93,19 +93,17 @@ class SqliteStore:
         self._clock = clock
         head = head_of(binding)
         self._bound[id(binding)] = binding, head
-        self._in_force.setdefault(head, {}).setdefault(binding.rule, set()).add(id(binding))
+        self._in_force.setdefault(head, RulesInForce()).add(binding.rule)
 
     def unbind(self, bindings: Sequence[Binding]) -> None:
         """Forget a limiter's rules."""
         for binding in bindings:
-            _, head = self._bound.pop(id(binding), (binding, b""))
-            rules = self._in_force.get(head, {})
-            users = rules.get(binding.rule, set())
-            users.discard(id(binding))
-            if not users:
-                rules.pop(binding.rule, None)
-            if not rules:
-                self._in_force.pop(head, None)
+            bound = self._bound.pop(id(binding), None)
+            if bound is not None:
+                rules = self._in_force[bound[1]]
+                rules.remove(binding.rule)
+                if not rules:
+                    del self._in_force[bound[1]]
 
     def quick_hit(self, binding: Binding) -> QuickHit | None:  # noqa: ARG002 - a file has no shortcut
         """Return None: a file has no shortcut."""

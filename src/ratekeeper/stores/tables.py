@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
 from ratekeeper.algorithms import Rule
 from ratekeeper.stores.protocol import Binding, Key
+from ratekeeper.stores.rules_in_force import RulesInForce
 
 KEYS_PER_RULE = 8  # the room that a rule takes in which no limiter remains, since it takes the memory of so many keys
 LEVELS = 16  # levels of the share used
@@ -99,9 +100,14 @@ class Table:
 
     def bind(self, binding: Binding) -> None:
         """Note that a limiter uses this table."""
-        rules = self._rules if self.bindings else ()
-        if binding.rule not in rules:
-            self._obey([*rules, binding.rule])
+        if not self.bindings:
+            self._obey(binding.rule)
+        elif isinstance(self.rule, RulesInForce):
+            self.rule.add(binding.rule)
+            self._obey(self.rule)
+        elif binding.rule != self.rule:
+            users = [other.rule for other in self.bindings.values()]
+            self._obey(RulesInForce([*users, binding.rule]))
         if self.bindings is _NO_BINDINGS:
             self.bindings = {id(binding): binding}
         else:
@@ -115,30 +121,10 @@ class Table:
             self.bindings = _NO_BINDINGS  # the last rule remains, for the keys that its limiter leaves behind
             return
         del self.bindings[id(binding)]
-        if len(self._rules) > 1:
-            self._obey(list({other.rule: None for other in self.bindings.values()}))
+        if isinstance(self.rule, RulesInForce):
+            self.rule.remove(binding.rule)
+            self._obey(next(iter(self.rule)) if len(self.rule) == 1 else self.rule)
 
-    @property
-    def _rules(self) -> Sequence[Rule]:
-        return self.rule.rules if isinstance(self.rule, RulesInForce) else (self.rule,)
-
-    def _obey(self, rules: Sequence[Rule]) -> None:
-        self.rule = rules[0] if len(rules) == 1 else RulesInForce(rules)
-        self.granule_us = max(1, self.rule.span_us // _GRANULES)
-
-
-class RulesInForce:
-    """Several rules under one name: a state ends when it has ended for all of them."""
-
-    __slots__ = ("limit", "rules", "span_us")
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self.rules = rules
-        self.limit = max(rule.limit for rule in rules)
-        self.span_us = max(rule.span_us for rule in rules)
-
-    def expires_at(self, state: Any) -> int:
-        return max(rule.expires_at(state) for rule in self.rules)
-
-    def share(self, state: Any, now: int) -> float:
-        return max(rule.share(state, now) for rule in self.rules)
+    def _obey(self, rule: Rule | RulesInForce) -> None:
+        self.rule = rule
+        self.granule_us = max(1, rule.span_us // _GRANULES)
