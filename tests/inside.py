@@ -1,6 +1,6 @@
 """What tests look at or call inside the package, in one place: no public name shows it."""
 
-from ratekeeper import base_limiter, flows
+from ratekeeper import base_limiter, flows, keys
 from ratekeeper.queues import queues_of
 from ratekeeper.stores import AsyncRedisStore
 from ratekeeper.stores.protocol import Demand, Receipt
@@ -27,7 +27,9 @@ def demands(limiter, key, cost=1, operation="hit"):
 def mixed(limiter, asked):
     """A request as no public name makes it: of each demand its operation, rule, key, cost and whether it binds."""
     by_name = {binding.name: binding for binding in limiter._ruleset.bindings}
-    return [Demand(by_name[name], key, cost, operation, binds) for operation, name, key, cost, binds in asked]
+    return [
+        Demand(by_name[name], keys.check(key), cost, operation, binds) for operation, name, key, cost, binds in asked
+    ]
 
 
 def forget_limiters(monkeypatch):

@@ -107,9 +107,9 @@ async def ask(app, path, body):
     return sent[0]["status"]
 
 
-def most_between_turns(counted, *bodies):
+def most_between_turns(counted, *bodies, **options):
     """Ask for all of these at once; return by how much a count grows at most before others have their turn."""
-    app = InProcess(playground=False).app
+    app = InProcess(playground=False, **options).app
 
     async def main():
         asked = [asyncio.ensure_future(ask(app, "/v1/hit/batch", body)) for body in bodies]
@@ -133,3 +133,10 @@ def test_others_have_their_turn_after_400_rules_however_many_a_request_has():
     rules = {str(number): f"fixed-window {number + 1}/day" for number in range(32)}
     large = {"requests": [{"key": f"{number}", "rules": rules} for number in range(100)]}
     assert most_between_turns(lambda service: service.store.size, *[large] * 3) <= 400 + 2 * 31
+
+
+def test_others_have_their_turn_after_400_rules_also_if_policies_decide():
+    rules = [{"name": f"{number}", "limit": f"{number + 1}/day", "key": "{user}"} for number in range(32)]
+    large = {"requests": [{"policy": "api", "attributes": {"user": number}} for number in range(100)]}
+    policies = json.dumps({"policies": {"api": {"rules": rules}}})
+    assert most_between_turns(lambda service: service.store.size, large, policies=policies) <= 200 + 31

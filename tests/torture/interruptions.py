@@ -24,6 +24,7 @@ import redis
 
 from ratekeeper import (
     AsyncLimiter,
+    Decision,
     FixedWindow,
     LeakyBucket,
     Limiter,
@@ -41,6 +42,7 @@ from tests.waiters import Call
 
 LIMIT = 8
 COST = 2
+SHARED = b"what processes share"
 ROOM = 100  # keys in a full store: some ten for each rule
 YEAR = 365 * 86_400
 STARTS = range(54 * YEAR, 55 * YEAR, 100)  # one for each try, each at the same place in the rules' windows
@@ -67,6 +69,34 @@ async def _take_and_give_back_async(limiter: Any, key: str) -> None:
     await (await limiter.take(key, COST)).give_back()
 
 
+def _take_and_correct(limiter: Any, key: str) -> None:
+    limiter.take(key, COST).correct(1)
+
+
+async def _take_and_correct_async(limiter: Any, key: str) -> None:
+    await (await limiter.take(key, COST)).correct(1)
+
+
+def _two_hits(limiter: Any, key: str) -> None:
+    for _ in range(2):
+        limiter.hit(key)
+
+
+async def _two_hits_async(limiter: Any, key: str) -> None:
+    started = [limiter.start_hit(key) for _ in range(2)]
+    await asyncio.gather(*(each for each in started if not isinstance(each, Decision)))
+
+
+def _replace(limiter: Any, key: str) -> None:
+    limiter.store.for_threads().replace_shared(key, b"", SHARED)
+
+
+async def _replace_async(limiter: Any, key: str) -> None:
+    replaced = limiter.store.for_asyncio().replace_shared(key, b"", SHARED)
+    if not isinstance(replaced, bool):
+        await replaced
+
+
 # By name: the call, and calls that leave a key as an interruption of this one may leave it.
 CALLS: dict[str, tuple[Callable[[Any, str], Any], list[str]]] = {
     "hit": (lambda limiter, key: limiter.hit(key, COST), []),
@@ -76,10 +106,22 @@ CALLS: dict[str, tuple[Callable[[Any, str], Any], list[str]]] = {
     "reset": (lambda limiter, key: limiter.reset(key), []),
     "take": (lambda limiter, key: limiter.take(key, COST), []),
     "take and give back": (_take_and_give_back, ["take"]),
+    "take and correct": (_take_and_correct, ["take"]),
+    "one hit": (lambda limiter, key: limiter.hit(key), []),
+    "two hits": (_two_hits, ["one hit"]),
+    "reset all": (lambda limiter, key: limiter.reset_all(), []),
+    "replace": (_replace, []),
     "wait": (lambda limiter, key: limiter.wait(f"{key} waits", COST, timeout=PATIENCE), []),
     "inspect": (lambda limiter, key: limiter.inspect(key), []),
     "denied": (lambda limiter, key: limiter.hit(key, LIMIT), []),
 }
+IN_TASKS = {
+    "take and give back": _take_and_give_back_async,
+    "take and correct": _take_and_correct_async,
+    "two hits": _two_hits_async,
+    "replace": _replace_async,
+}
+BY_RULE = {"reset all"}  # the calls that are done for one rule after another
 # By name: hits on a key before it is tried, each with the seconds until the next.
 USES: dict[str, list[tuple[int, int]]] = {
     "untouched": [],
@@ -138,7 +180,7 @@ class Try(NamedTuple):
         _loop.run_until_complete(self.coroutine())
 
     def coroutine(self) -> Any:
-        call = _take_and_give_back_async if self.call == "take and give back" else CALLS[self.call][0]
+        call = IN_TASKS.get(self.call, CALLS[self.call][0])
         limiter = AsyncLimiter(RULES[self.rules], self.subject.for_tasks, clock=self.subject.clock, **STRICT)
         return call(limiter, self.key)
 
@@ -164,7 +206,7 @@ class Try(NamedTuple):
         expected = [self.expected(self.call)]
         if not is_done:
             expected += [self.expected(call) for call in (None, *CALLS[self.call][1])]
-        if not self.subject.is_in_memory:
+        if not (self.subject.is_in_memory or self.call in BY_RULE):
             return standing in expected
         return all(own in [each[rule] for each in expected] for rule, own in enumerate(standing))
 
@@ -427,6 +469,9 @@ def _interrupt(kind: Callable[[Try], bool], this: Try, start: int) -> None:
     told = f"{this.subject.name}, {this.rules}, {this.uses}, {this.call} {kind.__name__}: {first}"
     assert first == second, f"{told}, then {second}"
     assert this.allows(first, is_done=is_done), f"{told}, not {this.expected(this.call)}"
+    if this.call == "replace":
+        contents = {Call(limiter.store.read_shared, this.key).outcome().content for limiter in asked}
+        assert contents in ([{SHARED}] if is_done else [{SHARED}, {b""}]), f"{told}: {contents}"
 
 
 def _open_files() -> int:

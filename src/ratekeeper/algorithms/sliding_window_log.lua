@@ -18,12 +18,6 @@ local function is_block(value)
   return (width == 3 or width == 6) and size > 0 and size <= ENTRIES * (5 + width) and size % (5 + width) == 0
 end
 
-local function check(log, holds)
-  if not holds then
-    damaged(log.number)
-  end
-end
-
 -- An entry, by default the last in its block: its time, the total up to and including it, and the block's header.
 local function entry_of(block, entry)
   local width, begins, before, oldest, base = struct.unpack('>BI7I6I7I6', block)
@@ -43,7 +37,9 @@ local function block_at(log, index)
   local block = log[index]
   if not block then
     block = redis.call('LINDEX', log.key, index)
-    check(log, block and is_block(block))
+    if not (block and is_block(block)) then
+      damaged(log.key)
+    end
     log[index] = block
   end
   return block
@@ -120,7 +116,9 @@ local function append(log, head, base, used, at, cost, oldest)
     end
     if newest == at then
       local there = #tail > HEADER and select(2, entry_of(tail)) or before
-      check(log, there <= total)
+      if there > total then
+        damaged(log.key)
+      end
       total, cost = there, total - there + cost
       change(log, log.last, tail)
     end
@@ -159,7 +157,7 @@ local function usage_at(rule, log, now)
   end
   local used = (total - base) % TURN
   if oldest > newest or used > MAX_USAGE then
-    damaged(log.number)
+    damaged(log.key)
   end
   return at, head, base, used, newest, oldest
 end
@@ -185,16 +183,21 @@ local function decide(rule, log, now, cost, consume)
   end
   local entry, block = seek(log, units_from_base, -left - 1) -- the entry whose expiry makes enough room
   local leaves = entry and entry_of(block, entry) + window
-  check(log, entry and leaves > at and leaves <= at + window)
+  if not entry or leaves <= at or leaves > at + window then
+    damaged(log.key)
+  end
   return log, 0, math.max(0, limit - used), leaves - now, reset_after, 0
 end
 
-local function read(key, number)
+local function read(key)
   local tail = readable(redis.pcall('LINDEX', key, '-1'))
-  if not tail or tail == DAMAGED then
-    return tail or nil
+  if not tail then
+    return nil
   end
-  return is_block(tail) and {key = key, number = number, changed = 0, last = -1, [-1] = tail} or DAMAGED
+  if tail == DAMAGED or not is_block(tail) then
+    return DAMAGED
+  end
+  return {key = key, changed = 0, last = -1, [-1] = tail}
 end
 
 local function write(key, log, ttl_ms)
@@ -240,7 +243,9 @@ local function take(log, units)
     local time, total, width, begins, before = entry_of(tail)
     local rest, last = tail:sub(1, -6 - width), entries_in(tail)
     local there = total - total_before(tail, last)
-    check(log, there >= 0 and (not ends or total % TURN == ends))
+    if there < 0 or ends and total % TURN ~= ends then
+      damaged(log.key)
+    end
     if there > units then
       if units > 0 then
         local entry = struct.pack(width == 3 and '>I5I3' or '>I5I6', time - begins, total - before - units)
@@ -281,7 +286,9 @@ function step.give_back(rule, log, now, cost, charged_at)
     return log
   end
   local taken = math.min(cost, total - total_before(block, entry))
-  check(log, taken >= 0 and taken <= used)
+  if taken < 0 or taken > used then
+    damaged(log.key)
+  end
   if taken == used then
     return nil
   end
@@ -291,14 +298,18 @@ function step.give_back(rule, log, now, cost, charged_at)
   local _, ends = entry_of(block)
   for later = entry, entries_in(block) do -- an entry with no units left stays; it has no effect
     local from, _, sum, _, _, before = HEADER + later * (5 + width) - width, entry_of(block, later)
-    check(log, sum - before >= taken)
+    if sum - before < taken then
+      damaged(log.key)
+    end
     block = block:sub(1, from) .. struct.pack('>I' .. width, sum - before - taken) .. block:sub(from + width + 1)
   end
   change(log, index, block)
   for later = index + 1, log.last do
     block = block_at(log, later)
     local _, sum, _, _, before = entry_of(block)
-    check(log, ends % TURN == before)
+    if ends % TURN ~= before then
+      damaged(log.key)
+    end
     change(log, later, block:sub(1, 8) .. struct.pack('>I6', (before - taken) % TURN) .. block:sub(15))
     ends = sum
   end

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.claims import Claim
-from ratekeeper.keys import MAX_BYTES, MAX_PARTS, SURELY_SHORT
+from ratekeeper.keys import MAX_BYTES, MAX_PARTS, SURELY_SHORT, Number
 from ratekeeper.policies.attributes import InvalidAttribute, Texts, known_name
 from ratekeeper.rates import show
 from ratekeeper.stores.protocol import Key
@@ -158,7 +158,7 @@ def _joined(parts: list[str], defaults: int) -> Key:
     """Join the parts; mark defaults, and what would be an empty key. Hash what is too long."""
     key: tuple[str | int, ...] = tuple(parts)
     if defaults or not any(parts):
-        key = (*key, defaults)
+        key = (*key, Number(defaults))
     encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
     if sum(map(len, encoded)) + MAX_PARTS <= MAX_BYTES:
         return key[0] if len(key) == 1 else key

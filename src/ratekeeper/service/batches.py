@@ -66,10 +66,17 @@ async def _hit_some(
     rules = 0
     while rules < _AT_ONCE and (hit := next(hits, None)) is not None:
         begun.append(_begin(hit, service, authorization))
-        rules += 1 if isinstance(hit, Problem) or hit.rules is None else max(1, len(hit.rules))
+        rules += 1 if isinstance(hit, Problem) else _rules_of(hit, service)
     coming = [each for each in begun if not isinstance(each, Decision | Problem)]
     decided = iter(await asyncio.gather(*coming, return_exceptions=True) if coming else ())
     return [_ended(each if isinstance(each, Decision | Problem) else next(decided)) for each in begun]
+
+
+def _rules_of(hit: bodies.RequestBody, service: Service) -> int:
+    """Return how many rules may decide on a hit."""
+    if hit.policy is not None:
+        return service.policies.rules_of(hit.policy)
+    return max(1, len(hit.rules or ()))
 
 
 def read(content: bytes) -> list[bodies.RequestBody | Problem]:

@@ -87,6 +87,11 @@ class ServedPolicies:
         self._note_reload = note_reload
         self._served: dict[str, ServedPolicy] = {}
 
+    def rules_of(self, policy: str) -> int:
+        """Return how many rules a policy has, at least 1."""
+        known = None if self.policies is None else self.policies.get(policy)
+        return 1 if known is None else len(known.rules)
+
     def find(self, policy: str) -> ServedPolicy:
         """Return a policy; raise UnknownPolicy if it is not in force."""
         if self.following.loop is not get_running_loop():

@@ -43,6 +43,7 @@ class Demand(NamedTuple):
 
     binding: Binding
     key: Key
+    """The key as `ratekeeper.keys.check` returns it."""
     cost: int
     operation: Operation = "hit"
     binds: bool = True

@@ -32,12 +32,12 @@ if cost then -- one hit on one rule: the same steps as below, without the bookke
   local step, rule = step_of(values, true), {whole(first), whole(second), whole(third), whole(fourth)}
   local name, now, state = KEYS[1], server_time(), nil
   if step.read then
-    state = step.read(name, 1)
+    state = step.read(name)
   else
     state = read_numbers(readable(redis.pcall('GET', name)), step)
   end
   if state == DAMAGED then
-    damaged(1)
+    damaged(name)
   end
   local after, allowed, remaining, retry_after, reset_after, delay = step.decide(rule, state, now, whole(cost), true)
   if allowed == 1 then
@@ -82,7 +82,7 @@ end
 
 local function decide_all()
   -- What is known of each key: in the order of first use, by name, and by demand.
-  local NAME, RULE, STATE, DIRTY, EMPTIED, NUMBER, TTL = 1, 2, 3, 4, 5, 6, 7
+  local NAME, RULE, STATE, DIRTY, EMPTIED, TTL = 1, 2, 3, 4, 5, 6
   local keys, by_name, of_demand = {}, {}, {}
   local runs, strings = {}, {}
   local demands = 0
@@ -107,7 +107,7 @@ local function decide_all()
         if key then
           key[RULE] = rule
         else
-          key = {name, rule, false, false, false, demands}
+          key = {name, rule, false, false, false, false}
           by_name[name] = key
           keys[#keys + 1] = key
           if rule.step.size then
@@ -132,7 +132,7 @@ local function decide_all()
       local value = stored[(read - 1) % 1000 + 1] or readable(redis.pcall('GET', name)) -- MGET returns nothing of another type
       key[STATE] = read_numbers(value, step)
     else
-      key[STATE] = step.read(name, key[NUMBER])
+      key[STATE] = step.read(name)
     end
     is_damaged = is_damaged or key[STATE] == DAMAGED
   end
@@ -151,7 +151,7 @@ local function decide_all()
       end
     end
     if #numbers > 0 then
-      damaged(table.concat(numbers, ','))
+      error('RATEKEEPER damaged ' .. table.concat(numbers, ','))
     end
   end
 
@@ -262,7 +262,7 @@ local function decide_all()
   end
 
   for _, key in ipairs(keys) do
-    if key[DIRTY] and key[STATE] then
+    if key[DIRTY] and key[STATE] and not key[RULE].step.size then
       key[TTL] = ttl_of(key[RULE], key[STATE]) -- it may read once more
     end
   end
@@ -272,7 +272,7 @@ local function decide_all()
         redis.call('DEL', key[NAME])
       end
       if key[STATE] then
-        key[RULE].step.write(key[NAME], key[STATE], key[TTL])
+        key[RULE].step.write(key[NAME], key[STATE], key[TTL] or ttl_of(key[RULE], key[STATE]))
       end
     end
   end

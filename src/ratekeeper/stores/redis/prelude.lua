@@ -25,10 +25,14 @@ end
 
 -- A value that is not ours, or was damaged, concerns its own key alone: it is replaced by this mark, and the error says
 -- which of the call's keys have one. Nothing has been written by then, because all keys are read before any is written.
-local DAMAGED = {}
+local DAMAGED = 0
 
-local function damaged(numbers)
-  error('RATEKEEPER damaged ' .. numbers)
+local function damaged(name)
+  for number, key in ipairs(KEYS) do
+    if key == name then
+      error('RATEKEEPER damaged ' .. number)
+    end
+  end
 end
 
 -- Return what a protected call that reads a key has returned; a value of another type is damaged.
@@ -46,18 +50,24 @@ end
 -- with a byte that never occurs in text.
 local FORMAT = -1
 
-local function read_numbers(value, step)
-  if not value then
-    return nil
-  end
-  local is_state, format, first, second, third, fourth, more = pcall(cmsgpack.unpack, value)
+local function unpack_numbers(value, size) -- comparing what is no number is an error
+  local format, first, second, third, fourth, more = cmsgpack.unpack(value)
   local state = {first, second, third, fourth}
-  is_state = is_state and format == FORMAT
-  for index = 1, step.size do
+  for index = 1, size do
     local number = state[index]
-    is_state = is_state and type(number) == 'number' and number >= 0 and number <= EXACT and number % 1 == 0
+    if not (number >= 0 and number <= EXACT and number % 1 == 0) then
+      return DAMAGED
+    end
   end
-  if not is_state or state[step.size + 1] or more or step.is_state and not step.is_state(state) then
+  return (format ~= FORMAT or state[size + 1] or more) and DAMAGED or state
+end
+
+local function read_numbers(value, step)
+  if not value or value == DAMAGED then
+    return value or nil
+  end
+  local is_state, state = pcall(unpack_numbers, value, step.size)
+  if not is_state or state == DAMAGED or step.is_state and not step.is_state(state) then
     return DAMAGED
   end
   return state
