@@ -18,6 +18,12 @@ from tests.servers import PATIENCE, free_port
 COMMAND = [sys.executable, "-m", "ratekeeper.cli", "serve"]
 
 
+def patched(code):
+    """Return the command, with some code that runs before it."""
+    run = "import sys\nfrom ratekeeper.cli import main\nsys.exit(main(['serve', *sys.argv[1:]]))\n"
+    return [COMMAND[0], "-c", code + run]
+
+
 class Served:
     """`ratekeeper serve`, a process of its own on a free port."""
 
@@ -48,6 +54,10 @@ class Served:
 
     def ask(self, method, path, **arguments):
         return self._client.request(method, path, **arguments)
+
+    def hang_up(self):
+        """Close the connections of `ask`."""
+        self._client.close()
 
     def stop(self):
         """End the process; return its exit status."""

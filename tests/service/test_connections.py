@@ -152,13 +152,13 @@ def test_with_hardly_any_place_left_clients_take_turns(port, clock):
     connections = Connections(port.number, 16, clock)
     pairs = [port.connect() for _ in range(15)]
     connections.look()
-    assert not connections.end_early
+    assert not connections.is_crowded
     pairs.append(port.connect())
     connections.look()
-    assert connections.end_early
+    assert connections.is_crowded
     clock.advance(1)
     connections.look()  # four make room
-    assert (connections.end_early, connections.closed) == (False, 4)
+    assert (connections.is_crowded, connections.closed) == (False, 4)
 
 
 def test_the_sockets_of_others_are_left_alone(port, clock):

@@ -10,7 +10,7 @@ import pytest
 from ratekeeper import Limiter
 from tests import servers
 from tests.service.keep_alive import KeepAlive
-from tests.service.serving import COMMAND, Served
+from tests.service.serving import Served, patched
 from tests.waiters import PATIENCE, until
 
 RULE, LIMIT = "fixed-window 1000000/day", 1_000_000
@@ -32,11 +32,19 @@ def serve():
         yield start
 
 
+PATIENT = """
+from ratekeeper.service import running
+running.LINGER[15] = 0.5
+running.ACCEPTING = running.LAST_WORDS = 8  # this machine may be busy
+"""
+
+
 @pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["alone", "two workers"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_all_that_was_charged_is_answered_and_nothing_is_cut_off(serve, key, number, options):
     store = servers.shared(servers.newest()).url
-    served = serve(store, "--deadline", "30", *options)
+    served = serve(store, "--deadline", "30", *options, command=patched(PATIENT))
+    served.hang_up()
     with KeepAlive(served.port, b'{"key": "%s", "rule": "%s"}' % (key.encode(), RULE.encode())) as clients:
         until(lambda: clients.answered > 500, "the clients are answered")
         served.process.send_signal(number)
@@ -76,14 +84,7 @@ def test_a_second_signal_ends_it_at_once(serve, number, options):
 
 
 def test_a_request_that_never_ends_is_given_up(serve):
-    code = """
-import sys
-from ratekeeper.cli import main
-from ratekeeper.service import running
-running.STOP_WITHIN = 0.5
-sys.exit(main(["serve", *sys.argv[1:]]))
-"""
-    served = serve(command=[COMMAND[0], "-c", code])
+    served = serve(command=patched("from ratekeeper.service import running\nrunning.STOP_WITHIN = 0.5\n"))
     with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as connection:
         connection.sendall(HALF_A_REQUEST)
         assert served.ask("GET", "/healthz").status_code == 200

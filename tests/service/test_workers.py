@@ -14,7 +14,7 @@ import pytest
 from ratekeeper.cli import main
 from tests.servers import free_port
 from tests.service.keep_alive import KeepAlive
-from tests.service.serving import COMMAND, PATIENCE, Served
+from tests.service.serving import PATIENCE, Served, patched
 from tests.waiters import until
 
 RULE = "fixed-window 1000000/day"
@@ -32,12 +32,6 @@ def serve(tmp_path):
             return served
 
         yield start
-
-
-def patched(code):
-    """Return the command, with some code that runs before it."""
-    run = "import sys\nfrom ratekeeper.cli import main\nsys.exit(main(['serve', *sys.argv[1:]]))\n"
-    return [COMMAND[0], "-c", code + run]
 
 
 def is_running(pid):

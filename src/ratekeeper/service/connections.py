@@ -59,15 +59,10 @@ class Connections:
         self._most = most
         self._clock = clock
         self._known: dict[int, Client | None] = {}  # by the number of the socket; None: a socket of another kind
-        self._is_stopping = False
         self.closed = 0
         """How many connections were closed here."""
-        self.end_early = False
-        """Whether each response should close its connection: hardly any are left, or the service stops."""
-
-    def stop(self) -> None:
-        """Have each response close its connection from now on."""
-        self.end_early = self._is_stopping = True
+        self.is_crowded = False
+        """Whether hardly any connections are left, so that each response should close its connection."""
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Look now, and again at intervals."""
@@ -79,6 +74,15 @@ class Connections:
         except OSError:  # no /proc, or no descriptor left
             _log.debug("cannot look at the connections", exc_info=True)
         loop.call_later(pause, self.watch, loop)
+
+    def all_closed(self) -> bool:
+        """Tell whether no connection is open; False if that cannot be told."""
+        if sys.platform != "linux" or self._port is None:
+            return False
+        with suppress(OSError):
+            self.look()
+            return not any(self._known.values())
+        return False
 
     def look(self) -> float:
         """Close connections whose clients took too long; return in how many seconds to look again."""
@@ -101,7 +105,7 @@ class Connections:
             with suppress(OSError):
                 self._close(descriptor, number)
             left -= 1
-        self.end_early = self._is_stopping or left > self._most * (1 - HARDLY_ANY)
+        self.is_crowded = left > self._most * (1 - HARDLY_ANY)
         return _SHORT_PAUSE if len(clients) > enough else _PAUSE
 
     def _look_at(self, descriptor: int, number: int, now_ns: int) -> Client | None:

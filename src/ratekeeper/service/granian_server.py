@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import sys
+from contextlib import closing
 
 from granian.constants import HTTPModes, Interfaces, SSLProtocols
 from granian.http import HTTP1Settings
@@ -13,7 +14,7 @@ from granian.net import SocketHolder  # type: ignore[attr-defined]  # which it d
 from granian.server.embed import Server
 
 from ratekeeper.service.certificates import Certificate
-from ratekeeper.service.listening import BACKLOG
+from ratekeeper.service.listening import BACKLOG, unreachable
 from ratekeeper.service.rsgi import Rsgi
 
 MAX_HEADER_BYTES = 16 * 1024
@@ -44,6 +45,7 @@ class GranianServer(Server):
         )
         self._application = application
         self._listener = listener
+        self._descriptor = -1
 
     async def start(self) -> asyncio.Task[None]:
         """Start serving, and return the task that serves; raise a RuntimeError if it cannot."""
@@ -56,9 +58,23 @@ class GranianServer(Server):
             raise RuntimeError(f"the HTTP server could not start: {task.exception()}")
         return task
 
+    def tell_to_close(self) -> None:
+        """Tell clients to close their connections, with each response."""
+        self._application.ends_connections = True
+
+    def stop_accepting(self) -> None:
+        """Leave the listening socket to others, and tell clients to close their connections.
+
+        granian can only do that and close idle connections at the same time, which cuts off clients that are about to
+        send. So its descriptor becomes another socket, to which nobody connects.
+        """
+        self.tell_to_close()
+        with closing(unreachable()) as other:
+            os.dup2(other.fileno(), self._descriptor)
+
     def _init_shared_socket(self) -> None:
         """Use our socket. granian closes its descriptor when it stops."""
-        descriptor = os.dup(self._listener.fileno())
+        self._descriptor = os.dup(self._listener.fileno())
         needs_backlog = sys.platform in ("linux", "freebsd")
-        given = (descriptor, self._listener.family == socket.AF_UNIX, *((BACKLOG,) if needs_backlog else ()))
+        given = (self._descriptor, self._listener.family == socket.AF_UNIX, *((BACKLOG,) if needs_backlog else ()))
         self._shd = SocketHolder(*given)  # type: ignore[assignment]  # declared as None

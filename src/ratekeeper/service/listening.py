@@ -16,6 +16,7 @@ from typing import Protocol
 
 BACKLOG = 1024  # connections that wait to be accepted
 _SO_ATTACH_FILTER = 26  # of Linux, which Python does not name
+_WAITING = struct.Struct("=24xI")  # of struct tcp_info: tcpi_unacked, which is the queue of a socket that listens
 _DROP_ALL = struct.pack("=HBBI", 0x06, 0, 0, 0)  # a packet filter in classic BPF: return 0
 
 
@@ -134,6 +135,22 @@ class UnixSocket:
             probe.connect(os.fspath(self._path))
             raise OSError(errno.EADDRINUSE, "another service is listening on it")
         self._path.unlink()
+
+
+def nobody_waits(listener: socket.socket) -> bool:
+    """Tell whether every connection to a port has been accepted; False if that cannot be told."""
+    if sys.platform != "linux" or listener.family == socket.AF_UNIX:
+        return False
+    information = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _WAITING.size)
+    return bool(_WAITING.unpack(information)[0] == 0)
+
+
+def unreachable() -> socket.socket:
+    """Return a socket that listens, but that no connection reaches (on Linux: otherwise, that nobody knows)."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    admit_no_more(listener)
+    return listener
 
 
 def admit_no_more(listener: socket.socket) -> None:

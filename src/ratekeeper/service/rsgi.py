@@ -33,6 +33,8 @@ class Rsgi:
         self._connections = connections
         self._reading: dict[asyncio.Task[Any], float] = {}  # the tasks that wait for a body, and since when
         self._watches = False
+        self.ends_connections = False
+        """Whether each response closes its connection."""
         self.started = asyncio.Event()
         """Set when granian accepts connections, or has failed to."""
 
@@ -58,7 +60,7 @@ class Rsgi:
         response = await self._answer(request)
         common = _FOR_DATA if response.common is FOR_DATA else _FOR_PAGES
         own = _as_text(response.own)
-        if self._connections.end_early:
+        if self.ends_connections or self._connections.is_crowded:
             own += _CLOSE
         protocol.response_bytes(response.status, own + common, response.body)
 

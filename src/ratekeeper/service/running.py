@@ -14,13 +14,15 @@ from ratekeeper.service.app import App
 from ratekeeper.service.certificates import Certificate
 from ratekeeper.service.connections import Connections
 from ratekeeper.service.granian_server import GranianServer
-from ratekeeper.service.listening import admit_no_more
+from ratekeeper.service.listening import admit_no_more, nobody_waits
 from ratekeeper.service.rsgi import Rsgi
 
 MAX_CONNECTIONS = 1024
 LINGER = {signal.SIGTERM: 2.0, signal.SIGINT: 0.0}
 """For how many seconds new connections are still accepted, so that load balancers see that readiness has turned red."""
-LAST_WORDS = 0.25  # seconds in which clients find their next request answered, and their connection closed
+ACCEPTING = 1.0  # seconds at most in which the connections that wait are accepted
+LAST_WORDS = 1.0  # seconds at most in which clients find their next request answered, and their connection closed
+_LOOKS = 0.02  # seconds between two looks whether that is done
 STOP_WITHIN = 9.5  # seconds; what is still under way then is cut off
 _FAILED = 1
 _log = logging.getLogger("ratekeeper")
@@ -56,6 +58,7 @@ class Serving:
         self._server = self._new_server()
         self._serving: asyncio.Task[None] | None = None
         self._stop_at: asyncio.TimerHandle | None = None
+        self._is_closing = False
         self.is_left_alone = False
         """Whether the supervisor is gone."""
 
@@ -96,29 +99,43 @@ class Serving:
         assert self._supervisor is not None  # noqa: S101 - it is what became readable
         asyncio.get_running_loop().remove_reader(self._supervisor)
         self.is_left_alone = True
-        self._stop(LINGER[signal.SIGTERM])
+        self._stop(LINGER[signal.SIGINT])  # another supervisor may wait for the port
 
     def _stop(self, linger: float) -> None:
         """Turn readiness red and tell clients to close, at once; stop accepting after `linger` seconds."""
         loop = asyncio.get_running_loop()
         if self._stop_at is None:
             self._app.service.is_stopping = True
-            self._connections.stop()
+            self._server.tell_to_close()
             loop.call_later(STOP_WITHIN, self._give_up)
-        elif linger:
+        elif linger or self._is_closing:
             return
         else:
             self._stop_at.cancel()
         self._stop_at = loop.call_later(linger, self._admit_no_more)
 
     def _admit_no_more(self) -> None:
+        """Let the clients that are connected, or wait to be, have their answers."""
+        self._is_closing = True
         admit_no_more(self._listener)
-        self._stop_at = asyncio.get_running_loop().call_later(LAST_WORDS, self._close)
+        self._when(lambda: nobody_waits(self._listener), ACCEPTING, self._refuse)
+
+    def _refuse(self) -> None:
+        self._server.stop_accepting()
+        self._listener.close()
+        self._when(self._connections.all_closed, LAST_WORDS, self._close)
 
     def _close(self) -> None:
-        """Close the listening socket and the idle connections; the others close when they have their answers."""
-        self._listener.close()  # granian has a descriptor of its own
+        """Close the idle connections; the others close when they have their answers."""
         self._server.stop()  # type: ignore[no-untyped-call]
+
+    def _when(self, condition: Callable[[], bool], seconds: float, then: Callable[[], None]) -> None:
+        """Do what is next as soon as the condition holds, or after so many seconds."""
+        if seconds <= 0 or condition():
+            then()
+        else:
+            loop = asyncio.get_running_loop()
+            self._stop_at = loop.call_later(_LOOKS, self._when, condition, seconds - _LOOKS, then)
 
     def _give_up(self) -> None:
         _log.warning("stopped with requests in progress that took longer than %s s", STOP_WITHIN)
@@ -142,7 +159,8 @@ class Serving:
         renewed = self._new_server()
         before, self._serving = self._server, await renewed.start()
         self._server, self._certified = renewed, content
-        before.stop()  # type: ignore[no-untyped-call]
+        before.stop_accepting()
+        asyncio.get_running_loop().call_later(LINGER[signal.SIGTERM], before.stop)
         _log.info("serving with the new certificate in %s", certificate.chain)
 
 
