@@ -15,7 +15,9 @@ TITLE = "On Redis: one caller"
 ABOUT = (
     "Microseconds for one admitted decision by one thread, one after another; and how much of that is CPU time of the "
     'server. ratekeeper runs `Limiter(rule, url, on_error="raise", deadline=30).hit(key)`. The floor is redis-py\'s '
-    "bare `EVALSHA` of `return 1` with one key. Eight keys take turns."
+    "bare `EVALSHA` of `return 1` with one key. Eight keys take turns. ratekeeper checks each stored value before it "
+    "uses it, so that a damaged one concerns its own key alone; these checks are 1 to 6 % of its server time here, and "
+    "in batches 0 to 4 % (5 % for the log)."
 )
 
 KEYS = names(range(8))
