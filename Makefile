@@ -19,6 +19,7 @@ test: $(VENV)/.dev ## run the tests with branch coverage (at least 95 %); with A
 	tools/servers.sh
 	tools/browser.sh
 	tools/shells.sh
+	tools/prometheus.sh
 ifdef ARGS
 	$(VENV)/bin/python -m pytest $(PARALLEL) $(ARGS)
 else
@@ -32,6 +33,7 @@ test-all: ## run the tests on every server found, with each Python from 3.10 to 
 	tools/servers.sh
 	tools/browser.sh
 	tools/shells.sh
+	tools/prometheus.sh
 	ARGS='$(PARALLEL) $(ARGS)' tools/test_all.sh $(PYTHONS)
 
 explore: $(VENV)/.dev ## search for failures with random examples: make explore ARGS="--minutes 30 -k bucket"

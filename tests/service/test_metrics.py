@@ -354,7 +354,8 @@ def test_without_room_for_its_files_a_worker_counts_for_itself_and_says_so(tmp_p
     figures = Figures(MemoryStore(), Worker(0, 2, missing))
     assert "the figures of worker 1 are not shared" in caplog.text
     figures.note_reload("ok")
-    assert [sample.values for sample in figures.samples() if sample.family is POLICIES_RELOADS] == [[1]]
+    counts = {sample.labels: sample.values for sample in figures.samples() if sample.family is POLICIES_RELOADS}
+    assert counts == {("ok",): [1], ("error",): [0]}
 
 
 def test_a_store_on_redis_shows_its_batches_and_remembered_denials():

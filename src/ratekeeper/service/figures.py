@@ -58,6 +58,8 @@ class Figures:
         self.live = Live(None if self._slab is None else self._slab.cells)
         self.talkers = Talkers() if worker.directory is None else Talkers.read(self._talkers_of(worker.index))
         self._now = CountedNow(self.live, self.talkers)
+        for result in ("ok", "error") if counts else ():
+            self._tally.at(families.POLICIES_RELOADS, (result,))  # from 0, so that a first one is an increase
         if counts and isinstance(store, Observable):
             store.observe_calls(CallCounter(self._tally).count)
 
