@@ -24,7 +24,6 @@ import redis
 
 from ratekeeper import (
     AsyncLimiter,
-    Decision,
     FixedWindow,
     LeakyBucket,
     Limiter,
@@ -83,8 +82,7 @@ def _two_hits(limiter: Any, key: str) -> None:
 
 
 async def _two_hits_async(limiter: Any, key: str) -> None:
-    started = [limiter.start_hit(key) for _ in range(2)]
-    await asyncio.gather(*(each for each in started if not isinstance(each, Decision)))
+    await asyncio.gather(*(limiter.hit(key) for _ in range(2)))
 
 
 def _replace(limiter: Any, key: str) -> None:
