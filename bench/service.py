@@ -25,9 +25,12 @@ ABOUT = (
     "`POST /v1/hit` with an inline rule (a fixed window that denies nothing) on `ratekeeper serve`, one process, under "
     "wrk with 64 keep-alive connections: requests a second. Bare is an ASGI handler on the same server, granian, "
     "that returns a constant and reads nothing. Batch: `POST /v1/hit/batch` with 100 such hits on 4 connections, "
-    "in decisions a second. Without metrics: with `--no-metrics`, which counts nothing for metrics and top talkers."
+    "in decisions a second. Without metrics: with `--no-metrics`, which counts nothing for metrics and top talkers. "
+    "Two workers: with `--workers 2`, beside one on such a store; wrk and Redis share the processors with them."
 )
 BARE, MEMORY, UNCOUNTED, REDIS = "bare", "memory", "memory, without metrics", "Redis"
+FILE = "a file"
+TWO_WORKERS = {FILE: "a file, two workers", REDIS: "Redis, two workers"}
 BATCHES = {MEMORY: "memory, batch", UNCOUNTED: "memory, batch, without metrics", REDIS: "Redis, batch"}
 IN_A_BATCH = 100
 ALGORITHM = "fixed window"
@@ -76,6 +79,9 @@ def run(rounds: int) -> list[Measurement]:
             MEMORY: (*serve, "memory://"),
             UNCOUNTED: (*serve, "memory://", "--no-metrics"),
             REDIS: (*serve, redis.url),
+            FILE: (*serve, f"sqlite://{directory}/limits.db"),
+            TWO_WORKERS[FILE]: (*serve, f"sqlite://{directory}/two.db", "--workers", "2"),
+            TWO_WORKERS[REDIS]: (*serve, redis.url, "--workers", "2"),
         }
         ports = {case: stack.enter_context(served(*command)) for case, command in commands.items()}
         tasks = {
@@ -128,7 +134,14 @@ def tables(figures: Sequence[Measurement]) -> list[str]:
         [case, spread(of(figures, case)), number(ratio(of(figures, case), of(figures, BARE)))]
         for case in labels(figures, "case")
     ]
-    return [table(["", "requests a second", "of the bare handler"], rows)]
+    return [table(["", "requests a second", "of the bare handler"], rows), *two_workers(figures)]
+
+
+def two_workers(figures: Sequence[Measurement]) -> list[str]:
+    """Return what two workers answer of what one does, on each store."""
+    gains = {store: ratio(of(figures, case), of(figures, store)) for store, case in TWO_WORKERS.items()}
+    told = [f"{number(gain)} times on {store}" for store, gain in gains.items() if gain]
+    return [f"Two workers answer {' and '.join(told)} what one answers there."] if told else []
 
 
 def targets(figures: Sequence[Measurement]) -> list[Target]:

@@ -16,7 +16,9 @@ class KeepAlive:
 
     def __init__(self, port, body, clients=16):
         self.answers = Counter()
-        """The answers by status, and how many of them were degraded."""
+        """How many answers there were, by status."""
+        self.degraded = Counter()
+        """How many of them were degraded."""
         self.told = 0
         """How many connections the server announced to close."""
         self.cut = []
@@ -32,7 +34,7 @@ class KeepAlive:
     @property
     def answered(self):
         """How many requests were answered."""
-        return sum(count for status, count in self.answers.items() if status != "degraded")
+        return sum(self.answers.values())
 
     def __enter__(self):
         self._thread.start()
@@ -74,8 +76,9 @@ class KeepAlive:
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         size = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
         body = msgspec.json.decode(await reader.readexactly(size))
-        self.answers[int(head.split()[1])] += 1
-        self.answers["degraded"] += body.get("degraded", False)
+        status = int(head.split()[1])
+        self.answers[status] += 1
+        self.degraded[status] += body.get("degraded", False)
         is_told = b"\r\nconnection: close" in head
         self.told += is_told
         return not is_told

@@ -27,8 +27,9 @@ def patched(code):
 class Served:
     """`ratekeeper serve`, a process of its own on a free port."""
 
-    def __init__(self, store="memory://", *options, command=COMMAND, client=None, **environment):
-        self.port = free_port()
+    def __init__(self, store="memory://", *options, command=COMMAND, client=None, port=None, **environment):
+        self.store, self.options = store, options
+        self.port = port or free_port()
         self.process = subprocess.Popen(
             [*command, "--port", str(self.port), *([] if store is None else ["--store", store]), *options],
             env={**os.environ, **environment},

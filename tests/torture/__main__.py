@@ -22,6 +22,7 @@ from tests.torture import (
     policies,
     progress,
     redis,
+    services,
     sqlite,
     states,
 )
@@ -37,6 +38,7 @@ DRILLS: dict[str, Callable[[], str]] = {
     **identities.DRILLS,
     **figures.DRILLS,
     **clusters.DRILLS,
+    **services.DRILLS,
     **policies.DRILLS,
 }
 

@@ -48,6 +48,7 @@ SHORT = {
     "million": {"keys": 20_000, "sample": 500},
     "fuzzed": {"keys": 5_000},
     "headers": {"requests": 2_000},
+    "killed_service": {"rounds": 1, "clients": 4},
     "policy_files": {"count": 100, "first": 1_000},
     "figures": {"decisions": 2_000},
 }
