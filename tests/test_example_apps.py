@@ -15,7 +15,7 @@ from tests.integrations.processes import GUNICORN, STORES, UVICORN, Process
 
 KNOWN = {"x-api-key": "example-key"}
 ALSO_ON_SQLITE = pytest.mark.parametrize("store", [*STORES, "SQLite"], indirect=True)
-LONGEST = 12  # seconds that a test may take once its server answers
+LONGEST = 20  # seconds that a test may take once its server answers
 
 
 @pytest.fixture(params=STORES)

@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from typing import NamedTuple
 
 import pytest
 from hypothesis import assume, given
@@ -19,15 +20,23 @@ CHANGES = st.sampled_from(["hit"] * 8 + ["charge", "refund"])
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
+class Played(NamedTuple):
+    """What has happened in a trace."""
+
+    clock: int  # at the end
+    latest: int  # the clock may have been set back since then
+    admitted: list  # hits, as (when, cost, answer)
+
+
 def play(subject, start, steps):
-    """Play a trace and return when it ended, and the admitted hits as (when, cost, answer)."""
-    clock, admitted, answer = start, [], None
+    clock, latest, admitted, answer = start, start, [], None
     for step in steps:
         clock += _wait(step.wait, answer)
+        latest = max(latest, clock)
         answer = getattr(subject, step.operation)(clock, step.cost)
         if step.operation == "hit" and answer.allowed:
             admitted.append((clock, step.cost, answer))
-    return clock, admitted
+    return Played(clock, latest, admitted)
 
 
 def _wait(wait, answer):
@@ -41,8 +50,7 @@ def _wait(wait, answer):
 def played(driver, trace):
     rule, start, steps = trace
     subject = driver.subject(rule_of(rule))
-    clock, _ = play(subject, start, steps)
-    return subject, clock
+    return subject, play(subject, start, steps).clock
 
 
 def histories(algorithm, *, back=True):
@@ -106,10 +114,13 @@ def test_exactly_remaining_further_hits_of_one_are_admitted_at_the_same_instant(
 def test_a_key_answers_as_a_fresh_one_at_reset_after_and_not_one_microsecond_before(algorithm):
     @given(DRIVER, histories(algorithm), st.data())
     def check(driver, trace, data):
-        rule = trace[0]
+        rule, start, steps = trace
         limit = limit_of(rule)
-        subject, clock = played(driver, trace)
+        subject = driver.subject(rule_of(rule))
+        clock, latest, _ = play(subject, start, steps)
         reset_after = subject.peek(clock).reset_after_us
+        # Far before its state, a key only counts as untouched: once the clock is nearer, the state counts again.
+        assume(clock + reset_after >= latest)
         if reset_after > 1:
             early = subject.peek(clock + reset_after - 1)
             assert early.reset_after_us == 1
@@ -127,13 +138,21 @@ def test_a_key_answers_as_a_fresh_one_at_reset_after_and_not_one_microsecond_bef
     check()
 
 
+@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)
+def test_far_before_its_state_a_key_counts_as_untouched_until_the_clock_is_nearer(driver):
+    subject = driver.subject(rule_of({"algorithm": "sliding-window-log", "limit": 1, "window_us": 470}))
+    assert subject.hit(START_US).allowed
+    assert subject.peek(START_US - 471).remaining == 1
+    assert subject.peek(START_US - 470).remaining == 0
+
+
 # The bound of each definition.
 
 
 @given(DRIVER, hits_only("fixed-window"))
 def test_a_fixed_window_never_admits_more_than_the_limit_in_one_window_of_the_clock(driver, trace):
     rule, start, steps = trace
-    _, admitted = play(driver.subject(rule_of(rule)), start, steps)
+    admitted = play(driver.subject(rule_of(rule)), start, steps).admitted
     for number in {clock // rule["window_us"] for clock, _, _ in admitted}:
         assert sum(cost for clock, cost, _ in admitted if clock // rule["window_us"] == number) <= rule["limit"]
 
@@ -141,7 +160,7 @@ def test_a_fixed_window_never_admits_more_than_the_limit_in_one_window_of_the_cl
 @given(DRIVER, hits_only("sliding-window-log"))
 def test_a_sliding_log_never_admits_more_than_the_limit_in_any_window(driver, trace):
     rule, start, steps = trace
-    _, admitted = play(driver.subject(rule_of(rule)), start, steps)
+    admitted = play(driver.subject(rule_of(rule)), start, steps).admitted
     for begin, _, _ in admitted:
         in_window = [cost for clock, cost, _ in admitted if begin <= clock < begin + rule["window_us"]]
         assert sum(in_window) <= rule["limit"]
@@ -151,7 +170,7 @@ def test_a_sliding_log_never_admits_more_than_the_limit_in_any_window(driver, tr
 def test_a_sliding_counter_admits_within_its_estimate_and_never_more_than_the_limit_in_one_window(driver, trace):
     rule, start, steps = trace
     limit, window = rule["limit"], rule["window_us"]
-    _, admitted = play(driver.subject(rule_of(rule)), start, steps)
+    admitted = play(driver.subject(rule_of(rule)), start, steps).admitted
     taken = {}
     for clock, cost, _ in admitted:
         number, elapsed = divmod(clock, window)
@@ -166,7 +185,7 @@ def test_a_bucket_never_admits_more_than_its_capacity_and_what_drains_in_any_int
     def check(driver, trace):
         rule, start, steps = trace
         rate = Fraction(*rule["rate"]) / 1_000_000
-        _, admitted = play(driver.subject(rule_of(rule)), start, steps)
+        admitted = play(driver.subject(rule_of(rule)), start, steps).admitted
         for first, (begin, _, _) in enumerate(admitted):
             units = 0
             for clock, cost, _ in admitted[first:]:
@@ -180,7 +199,7 @@ def test_a_bucket_never_admits_more_than_its_capacity_and_what_drains_in_any_int
 def test_shaped_departures_keep_the_rate_over_any_run_of_them_to_the_microsecond(driver, trace):
     rule, start, steps = trace
     microseconds_a_unit = 1_000_000 / Fraction(*rule["rate"])
-    _, admitted = play(driver.subject(rule_of(rule)), start, steps)
+    admitted = play(driver.subject(rule_of(rule)), start, steps).admitted
     departures = [(clock + answer.delay_us, cost) for clock, cost, answer in admitted]
     assert departures == sorted(departures, key=lambda departure: departure[0])
     for first, (begin, _) in enumerate(departures):
@@ -307,7 +326,7 @@ def test_a_give_back_never_admits_more_than_if_the_charge_had_not_been_and_never
     def check(driver, trace, chosen, data):
         rule, start, steps = trace
         given_back, never, kept = (driver.subject(rule_of(rule)) for _ in range(3))
-        clock, admitted = play(given_back, start, steps)
+        clock, _, admitted = play(given_back, start, steps)
         assume(admitted)
         chosen %= len(admitted)
         for number, (when, cost, _) in enumerate(admitted):
