@@ -62,11 +62,12 @@ class FileAccess:
             ends_ns = stopwatch() + _PATIENCE_NS
         if self.breaker.is_open and not self.breaker.admits(ends_ns):
             raise StoreUnavailable(f"{self._shown} is away", away=False)
+        result: Any = None
         if self._queue.may_try(None):
             result = self._attempt(action, demands)
             if not isinstance(result, Busy):
                 return result
-        return drive(self._in_turn(action, demands, ends_ns, sleep))
+        return drive(self._in_turn(action, demands, ends_ns, sleep, result))
 
     def _attempt(self, action: Action, demands: Sequence[Demand]) -> Any:
         """Run an action if the lock is free."""
@@ -115,12 +116,13 @@ class FileAccess:
         self._lock.close()
         return False
 
-    def _in_turn(self, action: Action, demands: Sequence[Demand], ends_ns: int, sleep: Sleep) -> flows.Flow[Any]:
-        """Try until the lock is free or the time is up."""
+    def _in_turn(
+        self, action: Action, demands: Sequence[Demand], ends_ns: int, sleep: Sleep, result: Any
+    ) -> flows.Flow[Any]:
+        """Try until the lock is free or the time is up; `result` is that of the first attempt, None without one."""
         if self._lock.is_mine():
             raise interrupting()
         began_ns = now = stopwatch()
-        result: Any = None
         pause = 0.0
         with self._queue.join() as number:
             while now < ends_ns:
