@@ -13,6 +13,7 @@ from bench import (
     log,
     memory,
     page,
+    policies,
     redis,
     report,
     service,
@@ -28,7 +29,7 @@ GROUPS = {
     "memory": (decision, keys, memory, threads, log, waiting, fresh),
     "sqlite": (sqlite,),
     "redis": redis.SUITES,
-    "http": (asgi, wsgi, service, page),
+    "http": (asgi, wsgi, service, policies, page),
 }
 SUITES = {suite.NAME: suite for group in GROUPS.values() for suite in group}
 ROUNDS, QUICK_ROUNDS = 7, 2
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if set(chosen) & set(redis.SUITES):
             servers.programs()  # fail before any suite runs, otherwise its figures would be lost
-        if service in chosen:
+        if {service, policies} & set(chosen):
             service.wrk()
         if page in chosen:
             chromium.program()

@@ -1,4 +1,4 @@
-"""The baseline application of the suite `service`: `granian --interface asgi bench.constant:app`."""
+"""The baseline applications of the suite `service`: `granian --interface asgi bench.constant:app`."""
 
 
 async def app(scope, receive, send):
@@ -10,3 +10,11 @@ async def app(scope, receive, send):
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b'{"allowed":true}'})
+
+
+async def reading(scope, receive, send):
+    """Read the body first."""
+    if scope["type"] == "http":
+        while (await receive()).get("more_body"):
+            pass
+    await app(scope, receive, send)

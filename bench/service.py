@@ -41,6 +41,7 @@ wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
 wrk.body = [[%s]]
 """
+GRANIAN = ("granian", "--interface", "asgi", "--no-ws", "--http", "1", "--log-level", "error")
 HIT = '{"key": "ada", "algorithm": "fixed-window", "limit": 1000000000, "window": 60}'
 BATCH = f'{{"requests": [{", ".join([HIT] * IN_A_BATCH)}]}}'
 
@@ -62,20 +63,9 @@ def run(rounds: int) -> list[Measurement]:
         single, batch = directory / "hit.lua", directory / "batch.lua"
         single.write_text(ASK % HIT)
         batch.write_text(ASK % BATCH)
-        granian = (
-            "granian",
-            "--interface",
-            "asgi",
-            "--no-ws",
-            "--http",
-            "1",
-            "--log-level",
-            "error",
-            "bench.constant:app",
-        )
         serve = ("ratekeeper.cli", "serve", "--store")
         commands = {
-            BARE: granian,
+            BARE: (*GRANIAN, "bench.constant:app"),
             MEMORY: (*serve, "memory://"),
             UNCOUNTED: (*serve, "memory://", "--no-metrics"),
             REDIS: (*serve, redis.url),
@@ -104,14 +94,19 @@ def served(*command: str) -> Iterator[int]:
         [sys.executable, "-m", *command, "--port", str(port)], env={**os.environ}, stdout=subprocess.DEVNULL
     )
     try:
-        for _ in range(600):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.05)
+        listening(port)
         yield port
     finally:
         process.terminate()
         process.wait()
+
+
+def listening(port: int) -> None:
+    """Wait until a server listens on a port."""
+    for _ in range(600):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
 
 
 def requests_a_second(port: int, path: str, script: Path, decisions: int = 1) -> float:

@@ -35,6 +35,7 @@ class Bucket(Rule):
     script = "bucket"
     state_size = 3
     takes_burst = True
+    changes_states = False
 
     rate_name: ClassVar[str]
     """The name of the field with the rate."""

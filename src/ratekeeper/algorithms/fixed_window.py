@@ -24,6 +24,7 @@ class FixedWindow(Windowed):
     short_name = "fw"
     script = "fixed_window"
     state_size = 3
+    changes_states = False
     variants = (
         Variant(
             "Fixed window",

@@ -68,6 +68,8 @@ class Rule:
     stored_as: ClassVar[Literal["string", "list"]] = "string"
     """The type of the value on Redis."""
     fields: ClassVar[tuple[Field, ...]]
+    changes_states: ClassVar[bool] = True
+    """Whether a step may change the state that it is given, rather than return another one."""
     takes_burst: ClassVar[bool] = False
     """Whether "burst" and a number may follow the rate in a text."""
     variants: ClassVar[tuple[Variant, ...]]

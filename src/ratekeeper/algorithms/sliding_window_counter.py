@@ -20,6 +20,7 @@ class SlidingWindowCounter(Windowed):
     short_name = "sc"
     script = "sliding_window_counter"
     state_size = 3
+    changes_states = False
     variants = (
         Variant(
             "Sliding window counter",

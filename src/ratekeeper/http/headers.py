@@ -73,10 +73,10 @@ class HeaderWriter:
         self._limits = {name: str(rule.limit) for name, rule in rules.items()}
         self._quotas = {name: _quota(rule, options.units.get(name)) for name, rule in rules.items()}
         self._policy = self._policies(None)
-        # The common case, one rule and the default headers, is written directly as bytes.
-        is_common = len(rules) == 1 and options.legacy and options.draft == 10 and options.partition_key is None
+        # The default headers of admitted requests are written directly as bytes, from the limit and the item of a rule.
+        is_common = options.legacy and options.draft == 10 and options.partition_key is None
         self._common = (
-            [value.encode() for value in (*self._limits.values(), *self._items.values())] if is_common else None
+            {name: (self._limits[name].encode(), self._items[name].encode()) for name in rules} if is_common else None
         )
         self._encoded_policy = (b"ratelimit-policy", self._policy.encode())
 
@@ -116,14 +116,24 @@ class HeaderWriter:
         """Return the headers for ASGI: bytes, with the names in lower case."""
         if self._common is None or not decision.allowed or decision.limit is None or after is not None:
             return encode(self.fields(decision, key, now, after))
-        limit, item = self._common
-        remaining, reset_after = decision.remaining, decision.reset_after
+        limit, item = self._common[decision.rule]
+        remaining, reset_after, layers = decision.remaining, decision.reset_after, decision.layers
+        if layers:
+            reset_after = layers[decision.rule].reset_after
+            standing = b", ".join(
+                [
+                    b"%b;r=%d;t=%d" % (self._common[name][1], layer.remaining, ceil(layer.reset_after))
+                    for name, layer in layers.items()
+                ]
+            )
+        else:
+            standing = b"%b;r=%d;t=%d" % (item, remaining, ceil(reset_after))
         return [
             (b"x-ratelimit-limit", limit),
             (b"x-ratelimit-remaining", b"%d" % remaining),
             (b"x-ratelimit-reset", b"%d" % ceil((wall_clock() / 1e9 if now is None else now) + reset_after)),
             self._encoded_policy,
-            (b"ratelimit", b"%b;r=%d;t=%d" % (item, remaining, ceil(reset_after))),
+            (b"ratelimit", standing),
         ]
 
     def _standing(self, decision: Decision, wait: float | None, key: Any) -> str:

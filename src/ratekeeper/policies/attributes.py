@@ -45,11 +45,11 @@ def as_texts(attributes: Mapping[str, Any]) -> Texts:
     Names of headers and methods ignore case, and a path is read as routes read it: as a `ReadPath`, unless nobody could
     read it in another way. A `Claim` stays as it is.
     """
-    if not isinstance(attributes, Mapping):
+    if attributes.__class__ is not dict and not isinstance(attributes, Mapping):
         raise TypeError(f"attributes must be a mapping of names to texts or integers, not {show(attributes)}")
     texts: Texts = {}
     for given, value in attributes.items():
-        name = known_name(given) if given.__class__ is str else given
+        name = known_name(given) if given.__class__ is str and ":" in given else given
         if name.__class__ is not str:
             raise TypeError(f"the name of an attribute must be a str, not {show(name)}")
         text = value if value.__class__ is str else _as_text(name, value)

@@ -145,10 +145,13 @@ class PolicyRules:
     def decision(self, demands: Sequence[Demand], outcome: Outcome) -> Decision:
         """Make one decision from the answers to the demands that bind, and from what the store was not asked."""
         decisions = [
-            from_answer(demand.binding.name, demand.binding.rule.limit, answer)
-            for demand, answer in zip(demands, outcome.answers, strict=True)
-            if demand.binds
+            from_answer(binding.name, binding.rule.limit, answer)
+            for (binding, _, _, _, binds, _), answer in zip(demands, outcome.answers, strict=True)
+            if binds
         ]
+        is_usual = demands.__class__ is Applied and len(decisions) == len(demands) > 0
+        if is_usual and not (outcome.degraded or demands.blocked or demands.repeats):  # type: ignore[attr-defined]
+            return decisions[0] if len(decisions) == 1 else fold(decisions)
         tried = shadow_denied(zip(demands, outcome.answers, strict=True)) if len(decisions) < len(demands) else ()
         if isinstance(demands, Applied) and demands.blocked:
             blocked = [rule.name for rule in demands.blocked if rule.binds]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ratekeeper.errors import InvalidRule
 from ratekeeper.http.claims import Claim
@@ -45,6 +45,11 @@ class KeyTemplate:
 
     text: str
     parts: tuple[Part, ...]
+    only: Part | None = field(init=False, compare=False, repr=False)
+    """The part, if there is one."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "only", self.parts[0] if len(self.parts) == 1 else None)
 
     @classmethod
     def read(cls, text: str) -> KeyTemplate:
@@ -76,6 +81,10 @@ class KeyTemplate:
 
         With `shares`, all requests without it share one key instead.
         """
+        if self.only is not None:  # nearly always
+            text = self.only.text if self.only.attribute is None else attributes.get(self.only.attribute)
+            if text.__class__ is str and 0 < len(text) <= SURELY_SHORT:
+                return text
         parts: list[str] = []
         defaults = 0
         for at, part in enumerate(self.parts):
@@ -89,8 +98,6 @@ class KeyTemplate:
             elif text.__class__ is Claim:
                 text = text.counted_as
             parts.append(text)
-        if len(parts) == 1 and not defaults and 0 < len(parts[0]) <= SURELY_SHORT:  # nearly always
-            return parts[0]
         return _joined(parts, defaults)
 
 

@@ -215,6 +215,8 @@ class Version:
         own = {name for rule in policy.rules for name in (*rule.when.attributes, *rule.key.attributes)}
         self.attributes = frozenset(own | costs | self.runtime.attributes | self.of_file.attributes) - {None}
         """The names of all attributes that a request may be asked for."""
+        is_unconditional = not self._has_overrides and all(rule.when is None for rule in self.rules)
+        self._usual_limits = [(rule, rule.limit) for rule in self.rules] if is_unconditional else None
         bounds = self._bounds | self.runtime.bounds | self.of_file.bounds
         self.bindings = tuple(bound.binding for bound in bounds)
 
@@ -252,7 +254,7 @@ class Version:
         if cost.__class__ is not int or cost < 1:
             cost, cost_of = self._costs(cost)
         applied = Applied(self)
-        limits = self._limits(applied, texts)
+        limits = self._usual_limits or self._limits(applied, texts)
         add = applied.append
         if self._compares_paths and not (self._has_usual_paths and texts.get("path").__class__ is str):
             limits += [each for each in self._limits(applied, texts, as_written=True) if each not in limits]

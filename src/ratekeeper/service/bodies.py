@@ -6,6 +6,7 @@ Invalid input becomes a problem that names the field.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -62,6 +63,8 @@ class RequestBody(RuleFields, frozen=True, forbid_unknown_fields=True):
 
 
 _WITHOUT_POLICY = ("key", "keys", "rule", "rules", *RULE_FIELDS)
+_not_for_policies = attrgetter(*_WITHOUT_POLICY)
+_NOT_GIVEN = (None,) * len(_WITHOUT_POLICY)
 _SHOWN = 100  # characters of a name
 DECODER = msgspec.json.Decoder(RequestBody)
 
@@ -100,9 +103,9 @@ def invalid(error: InvalidRule, at: str = "", names: Iterable[str] = ("key", "co
 
 
 def _served_policy(body: RequestBody, policy: str, service: Service) -> ServedPolicy:
-    for name in _WITHOUT_POLICY:
-        if getattr(body, name) is not None:
-            raise Problem(400, f"{name} and policy cannot be combined", field=name)
+    if _not_for_policies(body) != _NOT_GIVEN:
+        name = next(name for name in _WITHOUT_POLICY if getattr(body, name) is not None)
+        raise Problem(400, f"{name} and policy cannot be combined", field=name)
     try:
         served = service.policies.find(policy)
     except UnknownPolicy as error:

@@ -17,7 +17,24 @@ WriteState = Callable[[Demand, Any, Any, int], None]
 
 def carry_out(demands: Sequence[Demand], now: int, read: ReadState, write: WriteState) -> list[RuleAnswer]:
     """Carry out the demands, all or none, and return their answers. Nobody else may write meanwhile."""
-    denied = len(demands) > 1 and any(_denies(demand, now, read) for demand in demands)
+    if len(demands) == 1:
+        return [_do(demands[0], now, False, read, write)]
+    steps = []  # of the usual request: only hits that bind, by rules whose steps can be taken before all have admitted
+    for demand in demands:
+        binding, _, cost, operation, binds, _ = demand
+        if operation != "hit" or not binds or binding.rule.changes_states:
+            denied = any(_denies(each, now, read) for each in demands)
+            break
+        before = read(demand)
+        step = binding.rule.decide(before, now, cost, True)
+        if not step[1]:
+            denied = True
+            break
+        steps.append((demand, before, step))
+    else:
+        for demand, before, step in steps:
+            write(demand, before, step[0], now)
+        return [step[1:] for _, _, step in steps]
     return [_do(demand, now, denied, read, write) for demand in demands]
 
 
