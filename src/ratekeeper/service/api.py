@@ -47,7 +47,9 @@ class Api:
     async def hit(self, request: ServiceRequest) -> Response:
         always_200 = request.query_string != b"" and _always_200(request)
         body = await request.decoded(bodies.DECODER)
-        self._service.callers.check(request.headers.get(b"authorization"), body.policy)
+        callers = self._service.callers
+        if body.policy is not None or callers.guards_inline_rules:  # otherwise everybody may call
+            callers.check(request.headers.get(b"authorization"), body.policy)
         limiter, key, cost = bodies.read(body, self._service)
         try:
             if isinstance(limiter, ServedPolicy):

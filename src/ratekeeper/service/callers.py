@@ -22,6 +22,8 @@ class Callers:
         self._own = _UNKNOWN if token is None else frozenset({caller_hash(token.encode())})
         self._operators = None if operators_token is None else caller_hash(operators_token.encode())
         self._policies = policies
+        self.guards_inline_rules = bool(self._own)
+        """Whether inline rules are only for callers who send the token."""
 
     def check(self, authorization: bytes | None, policy: str | None) -> None:
         """Raise a problem unless this header allows to call a policy or, with None, inline rules."""
