@@ -14,7 +14,8 @@ PAUSE = 0.01  # seconds before a client that was refused tries again
 class KeepAlive:
     """The clients, in an event loop of a thread of their own, as long as the `with` block lasts."""
 
-    def __init__(self, port, body, clients=16):
+    def __init__(self, port, body, clients=16, *, pause=0.0, note=None):
+        """Each client pauses between its requests; `note` is called with when each began, and its decision."""
         self.answers = Counter()
         """How many answers there were, by status."""
         self.degraded = Counter()
@@ -27,6 +28,8 @@ class KeepAlive:
         self.slowest = 0.0
         """The longest time that an answer, or a refusal, took, in seconds."""
         self._port = port
+        self._pause = pause
+        self._note = note
         self._request = HEAD % (len(body), body)
         self._over = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._all(clients)), daemon=True)
@@ -61,7 +64,7 @@ class KeepAlive:
                 continue
             try:
                 writer.write(self._request)
-                is_kept = await self._read(reader)
+                is_kept = await self._read(reader, begun)
             except (asyncio.IncompleteReadError, ConnectionError) as error:
                 self.cut.append(repr(error))
                 is_kept = False
@@ -69,16 +72,20 @@ class KeepAlive:
             if not is_kept:
                 writer.close()
                 writer = None
+            if self._pause:
+                await asyncio.sleep(self._pause)
         if writer is not None:
             writer.close()
 
-    async def _read(self, reader):
+    async def _read(self, reader, begun):
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         size = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
         body = msgspec.json.decode(await reader.readexactly(size))
         status = int(head.split()[1])
         self.answers[status] += 1
         self.degraded[status] += body.get("degraded", False)
+        if self._note is not None:
+            self._note(begun, body)
         is_told = b"\r\nconnection: close" in head
         self.told += is_told
         return not is_told

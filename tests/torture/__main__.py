@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from tests.torture import (
+    changes,
     clusters,
     crowds,
     figures,
@@ -40,6 +41,7 @@ DRILLS: dict[str, Callable[[], str]] = {
     **clusters.DRILLS,
     **services.DRILLS,
     **policies.DRILLS,
+    **changes.DRILLS,
 }
 
 

@@ -51,6 +51,8 @@ SHORT = {
     "killed_service": {"rounds": 1, "clients": 4},
     "policy_files": {"count": 100, "first": 1_000},
     "figures": {"decisions": 2_000},
+    "changes": {"rounds": 1, "rate": 200},
+    "reloads": {"rounds": 2, "rate": 200},
 }
 
 
