@@ -369,7 +369,7 @@ MAY_IMPORT = {
     "integrations.postponing": (
         "algorithms arguments decision errors flows http.client_keys limiter rates rules ruleset stores"
     ),
-    "integrations.celery": "errors flows integrations.postponing limiter rules stores",
+    "integrations.celery": "clock errors flows integrations.postponing limiter rules stores",
     "integrations.arq": "flows integrations.postponing limiter rules stores",
     # the service and its page
     "service": "",
@@ -463,7 +463,7 @@ MAY_IMPORT = {
     "service.running": (
         "service.app service.certificates service.connections service.granian_server service.listening service.rsgi"
     ),
-    "service.supervisor": "service.worker",
+    "service.supervisor": "clock service.worker",
     "service.serve_options": "arguments fallback rates service subcommands",
     "service.serve": (
         "errors service.app service.certificates service.listening service.running service.serve_options "

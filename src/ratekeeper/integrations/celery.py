@@ -11,7 +11,6 @@ would have run it runs another task.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -19,6 +18,7 @@ from celery import Task, current_task
 from celery.exceptions import Retry
 from celery.local import Proxy
 
+from ratekeeper.clock import wall_clock
 from ratekeeper.errors import RateLimited
 from ratekeeper.flows import run
 from ratekeeper.integrations.postponing import TaskCost, TaskKey, TaskLimit, check_task
@@ -60,7 +60,7 @@ def limited(
         def call(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
             is_in_worker = _is_in_worker()
             if is_in_worker:
-                early = _headers().get(_TURN, 0) - time.time()
+                early = _headers().get(_TURN, 0) - wall_clock() / 1e9
                 if early > 0:
                     _postpone(early)
             name = current_task.name if current_task else f"{function.__module__}.{function.__name__}"
@@ -91,6 +91,6 @@ def _postpone(seconds: float, error: RateLimited | None = None) -> NoReturn:
     countdown = min(seconds, longest)
     headers = {name: value for name, value in _headers().items() if name != _TURN}
     if countdown < seconds:
-        headers[_TURN] = time.time() + seconds
+        headers[_TURN] = wall_clock() / 1e9 + seconds
     current_task.signature_from_request(countdown=countdown, headers=headers).apply_async()
     raise Retry(exc=error, when=countdown)

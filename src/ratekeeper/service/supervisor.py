@@ -10,13 +10,13 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from ratekeeper.clock import stopwatch
 from ratekeeper.service.worker import Worker
 
 STOP_WITHIN = 10.0  # seconds that the workers have to stop
@@ -91,13 +91,13 @@ class Supervisor:
         return self._status
 
     def _start_due(self) -> None:
-        now = time.monotonic()
+        now = _now()
         for place in [place for place, at in self._due.items() if at <= now]:
             del self._due[place]
             self._start(place)
 
     def _start(self, place: Worker) -> None:
-        self._started[place] = time.monotonic()
+        self._started[place] = _now()
         sys.stdout.flush()
         sys.stderr.flush()
         signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)  # a signal must find its way to one of both processes only
@@ -129,7 +129,7 @@ class Supervisor:
     def _wait(self) -> None:
         """Wait until there is something to do."""
         moments = [*self._due.values(), *([] if self._kill_at is None else [self._kill_at])]
-        timeout = max(0.0, min(moments) - time.monotonic()) if moments else None
+        timeout = max(0.0, min(moments) - _now()) if moments else None
         select.select([self._signals, self._news], [], [], timeout)
         with suppress(BlockingIOError):
             for number in self._signals.recv(1_000):
@@ -150,11 +150,11 @@ class Supervisor:
             self._stop(number)
         elif number in _STOPPING:
             self._status = 128 + number
-            self._kill_at = time.monotonic()
+            self._kill_at = _now()
 
     def _stop(self, number: int) -> None:
         self._is_stopping = True
-        self._kill_at = time.monotonic() + STOP_WITHIN
+        self._kill_at = _now() + STOP_WITHIN
         self._due.clear()
         self._tell_all(number)
 
@@ -181,7 +181,7 @@ class Supervisor:
             self._due[place] = self._started[place] + PAUSE
 
     def _kill_late(self) -> None:
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+        if self._kill_at is not None and _now() >= self._kill_at:
             for pid, place in self._workers.items():
                 _log.warning(
                     "killing worker %d of %d (process %d), which has not stopped", place.index + 1, place.count, pid
@@ -192,3 +192,7 @@ class Supervisor:
 
 def _how(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+
+def _now() -> float:
+    return stopwatch() / 1e9
