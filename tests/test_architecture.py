@@ -395,7 +395,7 @@ MAY_IMPORT = {
     "service.following": "errors",
     "service.served_policies": (
         ". clock decision errors http http.header_writers http.headers notices policies policies.model "
-        "policies.policies service.editions service.following stores stores.protocol"
+        "policies.policies policies.versions service.editions service.following stores stores.protocol"
     ),
     "service.policy_sources": (
         "clock errors policies policies.documents service.editions service.served_policies service.web"

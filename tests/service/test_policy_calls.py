@@ -120,6 +120,12 @@ def test_a_blocked_request_is_denied_for_ever(service, user):
     assert ask(service, "peek", {"user": user, "plan": "pro"}).json()["remaining"] == 50
 
 
+def test_a_charge_is_made_whatever_is_blocked(service, user):
+    answer = ask(service, "charge", {"user": user, "plan": "pro", "method": "PUT"}, cost=3)
+    assert (answer.status_code, answer.json()["rule"], "ratelimit" in answer.headers) == (200, "writes", False)
+    assert ask(service, "peek", {"user": user, "plan": "pro"}).json()["remaining"] == 47
+
+
 def test_a_rule_in_the_shadow_denies_nothing(service, user):
     for denied in ([], ["all"]):
         answer = ask(service, "hit", {"user": user}, "tried")

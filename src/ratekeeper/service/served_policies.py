@@ -25,6 +25,7 @@ from ratekeeper.notices import Notices
 from ratekeeper.policies import Policies, UnknownPolicy
 from ratekeeper.policies.model import StoreOptions
 from ratekeeper.policies.policies import unknown_policy
+from ratekeeper.policies.versions import Applied
 from ratekeeper.service.editions import Edition, Refusal, reasons_of
 from ratekeeper.service.following import Following
 from ratekeeper.stores import Store
@@ -50,7 +51,10 @@ class ServedPolicy:
         limiter = self.limiter
         demands = limiter.demands(operation, attributes, cost)
         decision = await limiter.decide(operation, attributes, demands)
-        return decision, self._writers.of(demands).encoded(decision) if demands else []
+        blocked = demands.blocked if isinstance(demands, Applied) else ()
+        if not demands or (blocked and any(rule.binds for rule in blocked)):
+            return decision, []  # there is no limit to report
+        return decision, self._writers.of(demands).encoded(decision)
 
 
 class ServedPolicies:
