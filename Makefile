@@ -18,6 +18,7 @@ run: $(VENV)/bin/ratekeeper ## run the HTTP service and the playground, at http:
 test: $(VENV)/.dev ## run the tests with branch coverage (at least 95 %); with ARGS, without coverage
 	tools/servers.sh
 	tools/browser.sh
+	tools/nginx.sh
 	tools/shells.sh
 	tools/prometheus.sh
 ifdef ARGS
@@ -32,6 +33,7 @@ endif
 test-all: ## run the tests on every server found, with each Python from 3.10 to 3.13 that works
 	tools/servers.sh
 	tools/browser.sh
+	tools/nginx.sh
 	tools/shells.sh
 	tools/prometheus.sh
 	ARGS='$(PARALLEL) $(ARGS)' tools/test_all.sh $(PYTHONS)

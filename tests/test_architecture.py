@@ -435,6 +435,11 @@ MAY_IMPORT = {
         "decision errors http.headers inspections service.batches service.bodies service.openapi "
         "service.served_policies service.shared service.web stores.protocol"
     ),
+    "service.forward_auth": (
+        "decision errors flows http.address http.admission http.headers http.held_requests http.problem http.request "
+        "http.request_attributes notices policies service.bodies service.guards service.served_policies service.shared "
+        "service.web"
+    ),
     "service.policy_api": (
         "decision errors policies policies.documents policies.explaining policies.versions service.administration "
         "service.api service.bodies service.editions service.policy_sources service.policy_store "
@@ -452,8 +457,8 @@ MAY_IMPORT = {
     "service.asgi_server": "http.asgi_types service.web",
     "service.app": (
         "arguments errors fallback flows http.asgi_types playground policies.model service service.administration "
-        "service.api service.asgi_server service.guards service.operating service.policy_api service.shared "
-        "service.web service.worker stores"
+        "service.api service.asgi_server service.forward_auth service.guards service.operating service.policy_api "
+        "service.shared service.web service.worker stores"
     ),
     "service.rsgi": "http.headers service.app service.connections service.web",
     "service.connections": "clock",

@@ -48,5 +48,5 @@ def test_every_route_is_described(served):
     paths = served.ask("GET", "/openapi.json").json()["paths"]
     v1 = {f"/v1/{name}" for name in ("hit", "hit/batch", "peek", "charge", "refund", "reset", "inspect", "live", "top")}
     v1 |= {f"/v1/policies{name}" for name in ("", "/reload", "/history", "/history/{version}")}
-    v1 |= {"/v1/overrides", "/v1/overrides/{id}", "/v1/explain", "/v1/audit"}
+    v1 |= {"/v1/overrides", "/v1/overrides/{id}", "/v1/explain", "/v1/audit", "/v1/forward-auth/{policy}"}
     assert set(paths) == v1 | {"/healthz", "/readyz", "/metrics", "/openapi.json"}

@@ -70,14 +70,17 @@ class ClientAddress:
 
     def attribute(self, request: Request) -> str | None:
         """Return the client's address as an attribute: compared as it is, and IPv6 counted as a network."""
-        peer = request.peer
-        client = None if self._is_direct else self._behind_proxies(request, peer)
-        found = peer if client is None else str(client)
+        found = self.forwarded(request) or request.peer
         return None if found is None else self._claimed(found) if len(found) <= _MAX_ADDRESS else found
+
+    def forwarded(self, request: Request) -> str | None:
+        """Return the address that the proxies report; None if there are none, or they report nothing usable."""
+        client = None if self._is_direct else self._behind_proxies(request, request.peer)
+        return None if client is None else str(client)
 
     def _behind_proxies(self, request: Request, peer: str | None) -> IpAddress | None:
         """Return the address that the proxies report; None if they are not trusted or report nothing usable."""
-        if not self._hops and not self._trusts(peer):
+        if not self._hops and not self.trusts(peer):
             return None
         lines = request.header(self._header)
         if not lines or (len(lines) > 1 and not self._join_lines):
@@ -94,7 +97,8 @@ class ClientAddress:
                 break
         return client  # the most distant one, if all are proxies
 
-    def _trusts(self, peer: str | None) -> bool:
+    def trusts(self, peer: str | None) -> bool:
+        """Tell whether a peer is one of the trusted proxies; None is one that connects through a Unix socket."""
         if peer is None:
             return self._trusts_unix
         address = parse_address(peer)

@@ -13,7 +13,7 @@ from typing import Any
 from ratekeeper.errors import InvalidRule
 from ratekeeper.flows import Flow
 from ratekeeper.http.address import ClientAddress
-from ratekeeper.http.claims import Claim
+from ratekeeper.http.claims import Claim, hashed
 from ratekeeper.http.client_keys import method_of, of_request
 from ratekeeper.http.request import Request
 from ratekeeper.rates import show
@@ -22,6 +22,7 @@ AttributeFunction = Callable[[Any], "str | int | Awaitable[str | int | None] | N
 """Returns the value of an attribute of a request, or None if the request has none."""
 
 _HEADER = "header:"
+_SECRETS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token"})
 _MAX_BITS = 2048  # of an int
 _MAX_LOGGED = 100
 _log = logging.getLogger("ratekeeper")
@@ -84,9 +85,15 @@ class RequestAttributes:
 
 
 def header(request: Request, name: str) -> str | None:
-    """Return the value of a header; None if it has none or several, which would give a client several identities."""
+    """Return the value of a header; None if it has none or several, which would give a client several identities.
+
+    In a key, a secret is hashed before it is stored.
+    """
     values = request.header(name)
-    return values[0].strip(" \t") if len(values) == 1 else None
+    if len(values) != 1:
+        return None
+    value = values[0].strip(" \t")
+    return Claim(value, f"sha256:{hashed(value)}") if value and name in _SECRETS else value
 
 
 def _method(request: Request) -> str:

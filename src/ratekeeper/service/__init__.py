@@ -10,6 +10,7 @@ Reading order:
 - `bodies`: the JSON bodies, read into a limiter or a policy, a key or attributes, and a cost
 - `batches`: many hits in one request; `api`: the routes under `/v1`, described by `openapi`, whose operations are in
   `openapi_operations`
+- `forward_auth`: decisions for proxies that ask about the requests of their clients
 - `operating`: `/metrics` and `/v1/top`, with `key_hashes` instead of keys, described by `operating_paths`
 - `administration`: what operators change while the service runs; `policy_api` has their routes, described by
   `openapi_policies`. `policy_sources` and `policy_store` are where the `editions` of the policies are from,

@@ -13,7 +13,7 @@ from ratekeeper.fallback import OnError
 from ratekeeper.http.asgi_types import Receive, Scope, Send
 from ratekeeper.playground import mount as mount_playground
 from ratekeeper.policies.model import StoreOptions
-from ratekeeper.service import DEADLINE, api, asgi_server, operating, policy_api
+from ratekeeper.service import DEADLINE, api, asgi_server, forward_auth, operating, policy_api
 from ratekeeper.service.administration import PoliciesGiven
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.shared import Service
@@ -91,6 +91,7 @@ def create_app(
     worker: Worker = ALONE,
     metrics: bool = True,
     shows_keys: bool = False,
+    trusted_proxies: Collection[str] = forward_auth.TRUSTED,
 ) -> App:
     """Make the application.
 
@@ -101,7 +102,8 @@ def create_app(
     policies that were loaded before, or "store" for those that are kept in the store. `on_error`, `local_share` and
     `lease` count where a policy has none of its own; leases are for policies only. `worker` is the place of this
     process among those that serve together. Without `metrics`, nothing is counted beyond the live chart; with
-    `shows_keys`, top talkers are shown by their keys, which are otherwise hashed.
+    `shows_keys`, top talkers are shown by their keys, which are otherwise hashed. `trusted_proxies` may ask for
+    decisions on requests of their clients; they are addresses, networks, or "unix" for a Unix socket.
     """
     if isinstance(store, str):
         store = from_url(store, for_asyncio=True)
@@ -114,6 +116,7 @@ def create_app(
     api.mount(router, service)
     operating.mount(router, service.figures, shows_keys=shows_keys)
     policy_api.mount(router, service)
+    forward_auth.mount(router, service, trusted_proxies)
     if playground:
         mount_playground(router, service)
     else:

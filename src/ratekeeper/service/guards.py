@@ -12,6 +12,8 @@ from ratekeeper.service.web import JSON, Problem, ServiceRequest
 _SAFE = ("GET", "HEAD")
 _SENT_BY_NO_FORM = (*_SAFE, "PUT", "DELETE")  # with a body
 _FROM_HERE = (b"same-origin", b"none")  # none: a typed address or a bookmark
+FORWARD_AUTH = "/v1/forward-auth/"
+"""Where proxies ask about the requests of their clients."""
 _GIVEN_ONCE = {  # headers that access depends on: of two values, a proxy may have seen the other one
     *(b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"authorization"),
     *(b"content-type", b"content-length", b"transfer-encoding"),
@@ -44,10 +46,10 @@ class Guards:
         if host not in self._known:
             self._check_host(host)
         origin = headers.get(b"origin")
-        if origin is not None and origin.partition(b"://")[2] != host:
+        if origin is not None and origin.partition(b"://")[2] != host and not _is_of_a_proxy(request):
             raise Problem(403, "cross-origin requests are not allowed")
         site = headers.get(b"sec-fetch-site")
-        if site is not None and site not in _FROM_HERE and not _is_navigation(request):
+        if site is not None and not (site in _FROM_HERE or _is_navigation(request) or _is_of_a_proxy(request)):
             raise Problem(403, "cross-site requests are not allowed")
         content_type = headers.get(b"content-type")
         if content_type != JSON and request.method not in _SENT_BY_NO_FORM:
@@ -114,6 +116,11 @@ def _is_local(request: ServiceRequest) -> bool:
     host = host_name(request.headers.get(b"host", b"").decode("latin-1"))
     peer, named = _address(request.client), _address(host)
     return peer is not None and peer.is_loopback and (host == "localhost" or (named is not None and named.is_loopback))
+
+
+def _is_of_a_proxy(request: ServiceRequest) -> bool:
+    """Tell whether a proxy asks about its client's request, whose headers it may pass on: no page can send this one."""
+    return request.path.startswith(FORWARD_AUTH) and b"x-forwarded-uri" in request.headers
 
 
 def _is_navigation(request: ServiceRequest) -> bool:

@@ -13,7 +13,7 @@ _ALWAYS_200: Schema = {
     "description": "1: answer denials with status 200, for callers that read only the body.",
     "schema": {"type": "string", "enum": ["0", "1"]},
 }
-_HEADERS: Schema = {
+HEADERS: Schema = {
     name: {"schema": {"type": kind}}
     for name, kind in (
         ("X-RateLimit-Limit", "integer"),
@@ -23,7 +23,7 @@ _HEADERS: Schema = {
         ("RateLimit", "string"),
     )
 }
-_RETRY_AFTER: Schema = {
+RETRY_AFTER: Schema = {
     "Retry-After": {"description": "Absent when the request can never be admitted.", "schema": {"type": "integer"}}
 }
 
@@ -116,9 +116,9 @@ def call_with_body(
         **(others or {}),
     }
     if decides:
-        statuses["200"] = response("Done.", answer, headers=_HEADERS)
+        statuses["200"] = response("Done.", answer, headers=HEADERS)
     if may_deny:
-        statuses["429"] = response("Denied; nothing was consumed.", answer, headers=_HEADERS | _RETRY_AFTER)
+        statuses["429"] = response("Denied; nothing was consumed.", answer, headers=HEADERS | RETRY_AFTER)
         parameters = (*parameters, _ALWAYS_200)
     operation = call(
         summary,

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from ratekeeper.policies.build import NAME
 from ratekeeper.policies.runtime_overrides import LONGEST
-from ratekeeper.service.openapi_operations import Schema, all_of, call, call_with_body, named, shape
+from ratekeeper.service.openapi_operations import (
+    HEADERS,
+    RETRY_AFTER,
+    Schema,
+    all_of,
+    call,
+    call_with_body,
+    named,
+    problem,
+    shape,
+)
 
 POLICY: Schema = {"type": "string", "pattern": f"^{NAME.pattern}$", "description": "The name of a policy in force."}
 ATTRIBUTES: Schema = {
@@ -130,10 +140,47 @@ _NO_POLICIES = {"409": "No policies are served."}
 _AWAY = {"503": "The store is unavailable."}
 
 
+def _forward_auth() -> Schema:
+    """Return the call by which proxies ask, whose answer has no body if the request is admitted."""
+    text: Schema = {"type": "string"}
+    said = {
+        "X-Forwarded-For": "The address of the client, read from the right past trusted proxies.",
+        "X-Forwarded-Host": "The host that it asks.",
+        "X-Forwarded-Method": "Its method.",
+        "X-Forwarded-Uri": "Its path, as it is written, with the query.",
+    }
+    deny: Schema = {"type": "string", "enum": ["403", "429"], "default": "429"}
+    parameters: list[Schema] = [
+        {"name": "policy", "in": "path", "required": True, "schema": POLICY},
+        {"name": "deny", "in": "query", "description": "The status of a denial.", "schema": deny},
+        *({"name": name, "in": "header", "description": what, "schema": text} for name, what in said.items()),
+    ]
+    denied = problem("Denied.") | {"headers": HEADERS | RETRY_AFTER}
+    operation = call(
+        "Decide on a request for a proxy, such as nginx with auth_request",
+        {},
+        others={
+            "400": "The policy asks for an attribute that the request has not, or a parameter is invalid.",
+            "404": "There is no such policy.",
+            "429": denied,
+            "503": "The store is unavailable.",
+        },
+        parameters=parameters,
+        may_need_token=True,
+    )
+    del operation["responses"]["200"]
+    operation["responses"] |= {
+        "204": {"description": "Admitted.", "headers": HEADERS},
+        "403": problem("Denied with deny=403, or the caller is no trusted proxy."),
+    }
+    return operation
+
+
 def paths() -> Schema:
     """Return the calls, by path."""
     version = all_of(_EDITION)
     return {
+        "/v1/forward-auth/{policy}": {"get": _forward_auth()},
         "/v1/policies": {
             "get": call("Show the policies in force", _IN_FORCE, others=_AWAY, needs_token=True),
             "put": call_with_body(

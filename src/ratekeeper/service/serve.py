@@ -79,6 +79,7 @@ def _serve(options: argparse.Namespace, tokens: Tokens, certificate: Certificate
             worker=worker,
             metrics=not options.no_metrics,
             shows_keys=options.show_keys,
+            **({"trusted_proxies": options.trusted_proxy} if options.trusted_proxy else {}),
         )
 
     def announce() -> None:

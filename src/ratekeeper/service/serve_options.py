@@ -122,6 +122,14 @@ def _add_access(add: Callable[..., object]) -> None:
         metavar="NAME",
         help="host name by which clients reach the service, besides localhost and IP addresses; may be repeated",
     )
+    add(
+        "--trusted-proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="address or network of a proxy that may ask with forward-auth, and is believed what it says of its "
+        "clients; may be repeated (default: proxies on this machine)",
+    )
     add("--show-keys", action="store_true", help="show top talkers by their keys, not by hashes of them")
     add("--no-metrics", action="store_true", help="count nothing for /metrics and for top talkers")
 

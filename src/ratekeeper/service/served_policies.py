@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import get_running_loop
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from ratekeeper import AsyncLimiter
@@ -29,7 +29,7 @@ from ratekeeper.policies.versions import Applied
 from ratekeeper.service.editions import Edition, Refusal, reasons_of
 from ratekeeper.service.following import Following
 from ratekeeper.stores import Store
-from ratekeeper.stores.protocol import Operation
+from ratekeeper.stores.protocol import Demand, Operation
 
 _log = logging.getLogger("ratekeeper")
 
@@ -51,10 +51,14 @@ class ServedPolicy:
         limiter = self.limiter
         demands = limiter.demands(operation, attributes, cost)
         decision = await limiter.decide(operation, attributes, demands)
+        return decision, self.headers(demands, decision)
+
+    def headers(self, demands: Sequence[Demand], decision: Decision) -> EncodedFields:
+        """Return the headers that report a decision on these demands."""
         blocked = demands.blocked if isinstance(demands, Applied) else ()
         if not demands or (blocked and any(rule.binds for rule in blocked)):
-            return decision, []  # there is no limit to report
-        return decision, self._writers.of(demands).encoded(decision)
+            return []  # there is no limit to report
+        return self._writers.of(demands).encoded(decision)
 
 
 class ServedPolicies:
