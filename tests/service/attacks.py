@@ -117,6 +117,15 @@ PATHS = {
         for name in ("reset", "charge", "refund", "inspect")
     },
     **{
+        f"{call} without the token": (http(call, *JSON, body={}), 401)
+        for call in (
+            *("PUT /v1/policies", "POST /v1/policies/reload", "PUT /v1/overrides/x", "DELETE /v1/overrides/x"),
+            *("GET /v1/policies", "GET /v1/policies/history", "GET /v1/overrides", "GET /v1/audit", "POST /v1/explain"),
+        )
+    },
+    "a policy, and a rule of its name": (hit(policy="api", attributes={"user": VICTIM}), 400),
+    "attributes without a policy": (hit(attributes={"user": VICTIM}), 400),
+    **{
         f"{path}": (post(path, A_HIT), status)
         for path, status in {
             "/v1/reset/": 404,
