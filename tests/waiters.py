@@ -13,9 +13,9 @@ from tests import inside
 PATIENCE = 30  # seconds until a test gives up; nothing takes that long unless it is broken
 
 
-def until(condition, what):
+def until(condition, what, patience=PATIENCE):
     """Wait until other threads have made the condition true."""
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + patience
     while not condition():
         if time.monotonic() > give_up:
             raise AssertionError(f"never came: {what}")

@@ -52,6 +52,13 @@ def limits_added_last(**options):
     return app, app
 
 
+def default_added_last():
+    app = served(FastAPI(routes=routes()))
+    app.add_middleware(CORSMiddleware, **POLICY)
+    app.add_middleware(fastapi.RateLimitMiddleware, default=TWO)
+    return app, app
+
+
 def limits_around(**options):
     app = served(FastAPI(routes=routes()))
     around = asgi.RateLimitMiddleware(GZipMiddleware(app), TWO, **options)
@@ -80,7 +87,9 @@ def ask(app, method, path="/", headers=()):
     return asyncio.run(request())
 
 
-@pytest.mark.parametrize("make", [limits_added_last, limits_around, cors_added_last], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [limits_added_last, default_added_last, limits_around, cors_added_last], ids=lambda make: make.__name__
+)
 def test_preflights_are_not_counted_and_a_page_can_read_its_denial(make):
     app, inner = make()
     for status in (200, 200, 429, 429):

@@ -124,6 +124,20 @@ def test_a_limit_may_be_for_some_methods(configured, view):
     assert [ask(posts, method).status_code for method in ("post", "post", "get")] == [200, 429, 200]
 
 
+def test_a_limit_may_count_each_method_for_itself(configured, view):
+    configured(per_method=False)
+    each = limited(ONE, per_method=True)(view)
+    assert [ask(each, method).status_code for method in ("post", "get", "post", "get")] == [200, 200, 429, 429]
+
+
+def test_a_limit_may_have_a_denial_of_its_own(configured, view):
+    configured(deny="of the project")
+    of_the_project, own = limited(ONE, name="a")(view), limited(ONE, name="b", deny="of the view")(view)
+    denials = [[ask(each) for _ in range(2)][1].content.decode() for each in (of_the_project, own)]
+    assert "of the project" in denials[0]
+    assert "of the view" in denials[1]
+
+
 def test_a_limited_view_stays_sync_or_async(view):
     assert iscoroutinefunction(limited(ONE)(view)) == iscoroutinefunction(view)
     assert limited(ONE)(view).__name__ == view.__name__

@@ -14,11 +14,15 @@ URL = os.environ["REDIS_URL"]
 FIVE = FixedWindow(5, "400 days")  # a window that does not end while the tests run
 
 
+def limiter(name):
+    return AsyncLimiter(FIVE, URL, prefix=name, on_error="raise", deadline=10)
+
+
 async def ping(ctx):
     return "pong"
 
 
-@limited(AsyncLimiter(FIVE, URL, on_error="raise", deadline=10))
+@limited(limiter("deliver"))
 async def deliver(ctx, number):
     await ctx["redis"].rpush("deliver ran", number)
 
@@ -35,7 +39,7 @@ async def stubborn(ctx, number):
     raise Retry
 
 
-@limited(FIVE, URL, key=lambda ctx, customer, cost: customer, cost=lambda ctx, customer, cost: cost)
+@limited(limiter("costly"), key=lambda ctx, customer, cost: customer, cost=lambda ctx, customer, cost: cost)
 async def costly(ctx, customer, cost):
     return "done"
 
@@ -86,7 +90,7 @@ def results(ids):
 
     async def one(job):
         try:
-            return await job.result(timeout=30, poll_delay=0.05)
+            return await job.result(timeout=120, poll_delay=0.05)
         except RatekeeperError as error:
             return [type(error).__name__, str(error), error.decision.remaining]
         except Exception as error:  # noqa: BLE001 - it is what the test asks for

@@ -19,10 +19,11 @@ app.conf.broker_connection_retry_on_startup = True
 app.conf.broker_transport_options = {"visibility_timeout": 1000}  # then the broker delivers a held message again
 
 
-def limiter_of_five(name):
-    return Limiter(
-        FIVE, URL, prefix=name, on_error="raise", deadline=10, on_decision=lambda *_: happened.rpush(f"{name} asked", 1)
-    )
+def limiter(name, rules=FIVE):
+    def note(*_):
+        happened.rpush(f"{name} asked", 1)
+
+    return Limiter(rules, URL, prefix=name, on_error="raise", deadline=10, on_decision=note)
 
 
 @task_retry.connect
@@ -40,7 +41,7 @@ def ping():
 
 
 @app.task
-@limited(limiter_of_five("deliver"))
+@limited(limiter("deliver"))
 def deliver(number):
     note_run("deliver", number)
 
@@ -60,7 +61,7 @@ def stubborn(self, number):
 
 
 @app.task
-@limited(limiter_of_five("costly"), key=lambda customer, cost: customer, cost=lambda customer, cost: cost)
+@limited(limiter("costly"), key=lambda customer, cost: customer, cost=lambda customer, cost: cost)
 def costly(customer, cost):
     return "done"
 
@@ -71,7 +72,7 @@ def gather(numbers):
 
 
 @app.task(name="a name of its own")
-@limited("fixed-window 2/400 days", URL)
+@limited(limiter("twice", "fixed-window 2/400 days"))
 def twice():
     return current_task.name
 
@@ -82,7 +83,7 @@ async def coroutine(): ...
 def error_of(result):
     """The error that a result or a call ends with: its type, its text, and what it says of its decision."""
     try:
-        result.get(timeout=30) if hasattr(result, "get") else result()
+        result.get(timeout=120) if hasattr(result, "get") else result()
     except Exception as error:  # noqa: BLE001 - it is what the test asks for
         try:
             decision = error.decision

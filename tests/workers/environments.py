@@ -9,9 +9,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests import servers
-
 ROOT = Path(__file__).parent.parent.parent
+PATIENCE = 120  # seconds; on a busy machine, a worker takes long to start
 
 
 @functools.cache
@@ -47,13 +46,13 @@ class Worker:
 
     def end(self):
         """Wait until it has done its work."""
-        self.process.communicate(timeout=servers.PATIENCE)
+        self.process.communicate(timeout=PATIENCE)
         assert self.process.returncode == 0
 
     def stop(self):
         self.process.terminate()
         try:
-            self.process.communicate(timeout=servers.PATIENCE)
+            self.process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()

@@ -5,7 +5,7 @@ import redis
 
 from tests import servers
 from tests.waiters import until
-from tests.workers.environments import Interpreter, Worker
+from tests.workers.environments import PATIENCE, Interpreter, Worker
 
 MODULE = "tests.workers.arq_app"
 
@@ -37,14 +37,16 @@ def client(queue):
 
 def test_all_workers_together_keep_to_one_rate_and_are_free_for_other_jobs(arq, client):
     ids = arq("enqueue('deliver', *([number] for number in range(12)))")
-    until(lambda: sorted(arq(f"statuses({ids})")) == ["complete"] * 5 + ["deferred"] * 7, "all jobs are decided")
+    until(
+        lambda: sorted(arq(f"statuses({ids})")) == ["complete"] * 5 + ["deferred"] * 7, "all jobs are decided", PATIENCE
+    )
     assert arq("results(enqueue('ping', *[[]] * 8))") == ["pong"] * 8
     assert len(set(client.lrange("deliver ran", 0, -1))) == client.llen("deliver ran") == 5
 
 
 def test_postponed_jobs_get_turns_one_after_another_at_the_rate_of_the_rule(arq, client):
     ids = arq("enqueue('costly', *[['eve', 1]] * 9)")
-    until(lambda: arq(f"statuses({ids})").count("deferred") == 4, "all jobs are decided")
+    until(lambda: arq(f"statuses({ids})").count("deferred") == 4, "all jobs are decided", PATIENCE)
     turns = sorted(filter(None, (client.zscore("arq:queue", each) for each in ids)))
     day = 86_400_000
     assert [round((turn - turns[0]) / day) for turn in turns] == [0, 80, 160, 240]  # 5 in 400 days
@@ -66,7 +68,9 @@ def test_a_job_that_retries_by_itself_has_all_its_tries(arq, client):
 
 def test_key_and_cost_are_computed_from_the_arguments(arq):
     ids = arq("enqueue('costly', ['ada', 3], ['ada', 3], ['bob', 5], ['bob', 1])")
-    until(lambda: sorted(arq(f"statuses({ids})")) == ["complete"] * 2 + ["deferred"] * 2, "all jobs are decided")
+    until(
+        lambda: sorted(arq(f"statuses({ids})")) == ["complete"] * 2 + ["deferred"] * 2, "all jobs are decided", PATIENCE
+    )
 
 
 def test_a_job_that_never_fits_fails_and_its_result_has_the_decision(arq):

@@ -5,7 +5,7 @@ import redis
 
 from tests import servers
 from tests.waiters import until
-from tests.workers.environments import Interpreter, Worker
+from tests.workers.environments import PATIENCE, Interpreter, Worker
 
 MODULE = "tests.workers.celery_app"
 POOLS = ("prefork", "threads")  # each worker has a pool of its own kind, and a queue of this name
@@ -32,7 +32,8 @@ def celery(broker):
         for pool in POOLS
     ]
     interpreter = Interpreter("celery", MODULE, REDIS_URL=broker)
-    until(lambda: len(interpreter("app.control.ping(timeout=0.2)")) == len(POOLS), "all workers are ready")
+    ping = "len(app.control.ping(timeout=0.2))"
+    until(lambda: interpreter(ping) == len(POOLS), "all workers are ready", PATIENCE)
     yield interpreter
     interpreter.stop()
     for each in workers:
@@ -53,13 +54,13 @@ def test_all_workers_together_keep_to_one_rate_and_are_free_for_other_tasks(cele
     sent = f"[deliver.apply_async((number,), queue={POOLS}[number % 2]).id for number in range(12)]"
     ids = celery(sent)
     until(lambda: sorted(states(celery, ids)) == ["RETRY"] * 7 + ["SUCCESS"] * 5, "all tasks are decided")
-    assert celery("[ping.delay().get(timeout=30) for _ in range(8)]") == ["pong"] * 8
+    assert celery("[ping.delay().get(timeout=120) for _ in range(8)]") == ["pong"] * 8
     assert len(set(happened("deliver ran"))) == len(happened("deliver ran")) == 5
 
 
 def test_a_postponed_task_runs_once_and_spends_no_retry(celery, happened):
     sent = "[hasty.apply_async((number,), headers={'trace': f't{number}'}) for number in range(10)]"
-    assert celery(f"[result.get(timeout=30) for result in {sent}]") == list(range(10))
+    assert celery(f"[result.get(timeout=120) for result in {sent}]") == list(range(10))
     assert sorted(happened("hasty ran")) == sorted(f"{number} 0 t{number}" for number in range(10))
     assert happened(f"{MODULE}.hasty postponed") != []
 
@@ -71,7 +72,9 @@ def test_a_task_that_retries_by_itself_has_all_its_retries(celery, happened):
 
 
 def test_a_chord_waits_for_its_postponed_tasks(celery):
-    assert sorted(celery("chord(hasty.s(number) for number in range(4))(gather.s()).get(timeout=30)")) == list(range(4))
+    assert sorted(celery("chord(hasty.s(number) for number in range(4))(gather.s()).get(timeout=120)")) == list(
+        range(4)
+    )
 
 
 def test_key_and_cost_are_computed_from_the_arguments(celery, happened):

@@ -7,7 +7,7 @@ import pytest
 from tests import servers
 from tests.integrations.outgoing.origin import Origin
 from tests.waiters import until
-from tests.workers.environments import Worker
+from tests.workers.environments import PATIENCE, Worker
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_an_example_delivers_everything_once(name, worker, sender):
     origin = Origin()
     Worker(name, "-m", sender, f"{origin.url}/hook", "25", REDIS_URL=server.url).end()
     running = Worker(name, "-m", *worker, REDIS_URL=server.url)
-    until(lambda: len(origin.arrivals) >= 25, "everything is delivered")
+    until(lambda: len(origin.arrivals) >= 25, "everything is delivered", PATIENCE)
     running.stop()
     assert sorted(json.loads(arrival.body)["number"] for arrival in origin.arrivals) == list(range(25))
     origin.stop()

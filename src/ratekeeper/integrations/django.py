@@ -37,7 +37,7 @@ from ratekeeper.http.client_keys import KeyFunction
 from ratekeeper.http.gate_options import no_option
 from ratekeeper.http.policy_limits import loaded
 from ratekeeper.http.reports import Report
-from ratekeeper.http.routes import CostFunction, Limit, SettleFunction, is_by_policy, is_rules_function
+from ratekeeper.http.routes import CostFunction, Deny, Limit, SettleFunction, is_by_policy, is_rules_function
 from ratekeeper.integrations import django_settlement
 from ratekeeper.integrations.wsgi import MAX_HELD, EnvironRequest
 from ratekeeper.rates import show
@@ -119,6 +119,8 @@ def limited(
     cost: Costs | CostFunction | None = None,
     settle: SettleFunction | None = None,
     methods: Collection[str] | None = None,
+    per_method: bool | None = None,
+    deny: Deny = None,
     shadow: Shadow | None = None,
     name: str | None = None,
 ) -> Callable[[_View], _View]:
@@ -128,7 +130,7 @@ def limited(
 
     On a class, use `method_decorator(limited(...), name="dispatch")`.
     """
-    spec = Spec(Route("*", limit, methods, key, cost, settle, name="", shadow=shadow, policy=policy))
+    spec = Spec(Route("*", limit, methods, key, cost, settle, "", per_method, deny, shadow, policy))
     if spec.is_by_policy and name is not None:
         raise TypeError("a policy counts by its own keys, wherever it is used; it has no other name")
     checked: set[Any] = set()
