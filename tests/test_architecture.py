@@ -380,8 +380,12 @@ MAY_IMPORT = {
     "service.service_counter": ("decision metrics.counting observers service.live service.talkers stores.protocol"),
     "service.slabs": "clock metrics.families metrics.tallies",
     "service.key_hashes": "stores.names stores.protocol",
+    "service.log_lines": "subcommands",
+    "service.access_log": "clock service.web",
+    "service.denial_log": "decision observers service.key_hashes stores.protocol",
     "service.figures": (
-        "limiter metrics.counting metrics.families metrics.tallies observers policies queues service.heavy_hitters "
+        "limiter metrics.counting metrics.families metrics.tallies observers policies queues service.denial_log "
+        "service.heavy_hitters "
         "service.live service.service_counter service.slabs service.talkers service.worker stores stores.protocol"
     ),
     "service.operating": (
@@ -456,8 +460,9 @@ MAY_IMPORT = {
     "playground": "playground.compare playground.demo playground.files service.shared service.web",
     "service.asgi_server": "http.asgi_types service.web",
     "service.app": (
-        "arguments errors fallback flows http.asgi_types playground policies.model service service.administration "
-        "service.api service.asgi_server service.forward_auth service.guards service.operating service.policy_api "
+        "arguments clock errors fallback flows http.asgi_types playground policies.model service service.access_log "
+        "service.administration service.api service.asgi_server service.forward_auth service.guards service.operating "
+        "service.policy_api "
         "service.shared service.web service.worker stores"
     ),
     "service.rsgi": "http.headers service.app service.connections service.web",
@@ -469,10 +474,10 @@ MAY_IMPORT = {
         "service.app service.certificates service.connections service.granian_server service.listening service.rsgi"
     ),
     "service.supervisor": "clock service.worker",
-    "service.serve_options": "arguments fallback rates service subcommands",
+    "service.serve_options": "arguments fallback rates service service.log_lines subcommands",
     "service.serve": (
-        "errors service.app service.certificates service.listening service.running service.serve_options "
-        "service.supervisor service.worker subcommands"
+        "errors service.app service.certificates service.listening service.log_lines service.running "
+        "service.serve_options service.supervisor service.worker subcommands"
     ),
     # the command line
     "simulate.comparable": "algorithms errors rates",

@@ -12,6 +12,7 @@ Reading order:
   `openapi_operations`
 - `forward_auth`: decisions for proxies that ask about the requests of their clients
 - `operating`: `/metrics` and `/v1/top`, with `key_hashes` instead of keys, described by `operating_paths`
+- `log_lines`: the log, as text or JSON; `access_log` and `denial_log` are what can be turned on
 - `administration`: what operators change while the service runs; `policy_api` has their routes, described by
   `openapi_policies`. `policy_sources` and `policy_store` are where the `editions` of the policies are from,
   `override_store` keeps overrides, `audit_trail` who changed what; `following` looks for what others have changed

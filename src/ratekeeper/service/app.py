@@ -8,12 +8,14 @@ from collections.abc import Collection
 from fractions import Fraction
 
 from ratekeeper import arguments, flows
+from ratekeeper.clock import stopwatch
 from ratekeeper.errors import StoreUnavailable
 from ratekeeper.fallback import OnError
 from ratekeeper.http.asgi_types import Receive, Scope, Send
 from ratekeeper.playground import mount as mount_playground
 from ratekeeper.policies.model import StoreOptions
 from ratekeeper.service import DEADLINE, api, asgi_server, forward_auth, operating, policy_api
+from ratekeeper.service.access_log import log_access
 from ratekeeper.service.administration import PoliciesGiven
 from ratekeeper.service.guards import Guards
 from ratekeeper.service.shared import Service
@@ -28,10 +30,11 @@ _log = logging.getLogger("ratekeeper")
 class App:
     """The application: `answer` does all the work. ASGI servers call the instance; `rsgi` adapts it to granian."""
 
-    def __init__(self, router: Router, guards: Guards, service: Service) -> None:
+    def __init__(self, router: Router, guards: Guards, service: Service, *, logs_access: bool = False) -> None:
         self.router = router
         self.service = service
         self._guards = guards
+        self._logs_access = logs_access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -41,6 +44,7 @@ class App:
 
     async def answer(self, request: ServiceRequest) -> Response:
         """Return the response to a request; errors become responses as well."""
+        began_ns = stopwatch() if self._logs_access else 0
         try:
             self._guards.check(request)
             endpoint = self.router.find(request)
@@ -56,6 +60,8 @@ class App:
             response = Problem(500, "internal error; see the log").response()
         if request.method == "HEAD":
             response.body = b""
+        if self._logs_access:
+            log_access(request, response, began_ns)
         return response
 
     async def begin(self) -> None:
@@ -92,6 +98,8 @@ def create_app(
     metrics: bool = True,
     shows_keys: bool = False,
     trusted_proxies: Collection[str] = forward_auth.TRUSTED,
+    access_log: bool = False,
+    denial_log: bool = False,
 ) -> App:
     """Make the application.
 
@@ -103,14 +111,23 @@ def create_app(
     `lease` count where a policy has none of its own; leases are for policies only. `worker` is the place of this
     process among those that serve together. Without `metrics`, nothing is counted beyond the live chart; with
     `shows_keys`, top talkers are shown by their keys, which are otherwise hashed. `trusted_proxies` may ask for
-    decisions on requests of their clients; they are addresses, networks, or "unix" for a Unix socket.
+    decisions on requests of their clients; they are addresses, networks, or "unix" for a Unix socket. `access_log`
+    logs every request, and `denial_log` a sample of the denials.
     """
     if isinstance(store, str):
         store = from_url(store, for_asyncio=True)
     arguments.check_on_error(on_error)
     options = StoreOptions(on_error, arguments.check_share(local_share), lease and arguments.check_lease_seconds(lease))
     service = Service(
-        store, deadline, policies, options, worker, token=token, caller_token=caller_token, counts=metrics
+        store,
+        deadline,
+        policies,
+        options,
+        worker,
+        token=token,
+        caller_token=caller_token,
+        counts=metrics,
+        logs_denials=denial_log,
     )
     router = Router()
     api.mount(router, service)
@@ -121,7 +138,7 @@ def create_app(
         mount_playground(router, service)
     else:
         router.add("GET", "/", _placeholder)
-    return App(router, Guards(hosts, token), service)
+    return App(router, Guards(hosts, token), service, logs_access=access_log)
 
 
 async def _placeholder(_: ServiceRequest) -> Response:

@@ -21,6 +21,7 @@ from ratekeeper.metrics.tallies import Tally, in_order, summed
 from ratekeeper.observers import Observer
 from ratekeeper.policies import Policy
 from ratekeeper.queues import queues_of
+from ratekeeper.service.denial_log import DenialLog
 from ratekeeper.service.heavy_hitters import HeavyHitters, merged
 from ratekeeper.service.live import Live
 from ratekeeper.service.service_counter import CountedNow, LiveCounter, ServiceCounter
@@ -44,8 +45,13 @@ class Figures:
         policies: Callable[[], Mapping[str, Policy] | None] = lambda: None,
         *,
         counts: bool = True,
+        logs_denials: bool = False,
     ) -> None:
-        """`policies` returns those in force. Without `counts`, there is the live chart, and nothing else."""
+        """`policies` returns those in force. Without `counts`, there is the live chart, and nothing else.
+
+        With `logs_denials`, a sample of the denials is logged.
+        """
+        self._denials: dict[str, DenialLog] | None = {} if logs_denials else None  # by policy
         self.counts = counts
         self._policies = policies
         self._store = store
@@ -70,6 +76,8 @@ class Figures:
         if counter is None:
             counter = self._counters[policy] = self._counter_of(policy)
         limiter.observe(counter)
+        if self._denials is not None:
+            limiter.observe(self._denials.setdefault(policy, DenialLog(policy)))
 
     def _counter_of(self, policy: str) -> Observer:
         if not self.counts:

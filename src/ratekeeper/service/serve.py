@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ratekeeper.errors import InvalidRule, StoreUnavailable
 from ratekeeper.service.listening import ListenAddress, TcpPort, UnixSocket, is_loopback
+from ratekeeper.service.log_lines import logging_as
 from ratekeeper.service.serve_options import EPILOG, SUMMARY, add_options
 from ratekeeper.service.worker import Worker
 from ratekeeper.subcommands import add_command, read_token
@@ -37,6 +38,11 @@ def add(commands: Subcommands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM, and return the exit status."""
+    with logging_as(options.log_format, access_log=options.access_log):
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         tokens = _tokens(options)
         if options.workers > 1 and options.store == "memory://":
@@ -79,6 +85,8 @@ def _serve(options: argparse.Namespace, tokens: Tokens, certificate: Certificate
             worker=worker,
             metrics=not options.no_metrics,
             shows_keys=options.show_keys,
+            access_log=options.access_log,
+            denial_log=options.log_format == "json",
             **({"trusted_proxies": options.trusted_proxy} if options.trusted_proxy else {}),
         )
 

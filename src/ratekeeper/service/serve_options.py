@@ -13,6 +13,7 @@ from ratekeeper import arguments
 from ratekeeper.fallback import OnError
 from ratekeeper.rates import show
 from ratekeeper.service import DEADLINE
+from ratekeeper.service.log_lines import LOG_FORMATS
 from ratekeeper.subcommands import reader, seconds, whole_number
 
 MAX_WORKERS = 256
@@ -130,6 +131,14 @@ def _add_access(add: Callable[..., object]) -> None:
         help="address or network of a proxy that may ask with forward-auth, and is believed what it says of its "
         "clients; may be repeated (default: proxies on this machine)",
     )
+    add(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default="text",
+        help="format of the log on standard error; in JSON, it also has what is going on, and a sample of the denials "
+        "(default: %(default)s)",
+    )
+    add("--access-log", action="store_true", help="log every request over HTTP, without its query and its body")
     add("--show-keys", action="store_true", help="show top talkers by their keys, not by hashes of them")
     add("--no-metrics", action="store_true", help="count nothing for /metrics and for top talkers")
 

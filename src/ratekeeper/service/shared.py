@@ -41,13 +41,14 @@ class Service:
         token: str | None = None,
         caller_token: str | None = None,
         counts: bool = True,
+        logs_denials: bool = False,
     ) -> None:
         self.store = store
         self.worker = worker
         self.is_stopping = False
         self._deadline = deadline
         self._options = options
-        self.figures = Figures(store, worker, lambda: self.policies.policies, counts=counts)
+        self.figures = Figures(store, worker, lambda: self.policies.policies, counts=counts, logs_denials=logs_denials)
         self.turns = asyncio.Semaphore(_TURNS)
         """Bounds the work on batches between which other clients have their turn."""
         self.notices = Notices()
