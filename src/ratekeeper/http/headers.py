@@ -33,6 +33,9 @@ NAMES = (
 """Every header that may be written."""
 
 
+_MAX_PREPARED = 4_096  # characters of a RateLimit-Policy; callers of a service may make up many long ones
+
+
 @dataclass(frozen=True)
 class Headers:
     """Which headers are written. `Headers.off()` writes none."""
@@ -75,10 +78,11 @@ class HeaderWriter:
         self._policy = self._policies(None)
         # The default headers of admitted requests are written directly as bytes, from the limit and the item of a rule.
         is_common = options.legacy and options.draft == 10 and options.partition_key is None
+        is_common = is_common and len(self._policy) <= _MAX_PREPARED
         self._common = (
             {name: (self._limits[name].encode(), self._items[name].encode()) for name in rules} if is_common else None
         )
-        self._encoded_policy = (b"ratelimit-policy", self._policy.encode())
+        self._encoded_policy = (b"ratelimit-policy", self._policy.encode() if is_common else b"")
 
     def fields(
         self, decision: Decision, key: Any = None, now: float | None = None, after: Decision | None = None
